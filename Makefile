@@ -1,0 +1,51 @@
+# Everything a developer or a machine runs. `make demo` and `make test` work on a fresh clone.
+
+VENV     := .venv
+PY       := $(VENV)/bin/python
+STAMP    := $(VENV)/.installed
+# The newest supported Python that can make a virtualenv; PYTHON=/path/to/python overrides.
+PYTHON   ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3; do \
+	$$p -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
+FUZZ_CASES ?= 10000
+
+.PHONY: venv java demo test lint types pytest fuzz bench format clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Deltaic needs Python 3.10 to 3.13 with venv (https://www.python.org/downloads/)"; exit 1; }
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+java:
+	@scripts/ensure_java.sh
+
+demo: venv java
+	$(VENV)/bin/deltaic demo
+
+test: lint types pytest
+
+lint: venv
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: venv
+	$(VENV)/bin/mypy
+
+pytest: venv java
+	$(PY) -m pytest
+
+fuzz: venv
+	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest tests/lab --fuzz
+
+bench: venv java
+	$(PY) -m benchmarks $(ARGS)
+
+format: venv
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

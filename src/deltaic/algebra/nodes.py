@@ -1,0 +1,385 @@
+"""Relational nodes: frozen, and impossible to build wrong.
+
+Every column in a tree has a name of its own, so an expression never needs a qualifier and two
+subtrees can be joined in any order. A node's schema is derived from its inputs, never passed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import Union
+
+from deltaic.algebra.expr import Expr, col, text
+
+WEIGHT = "__deltaic_d"
+"""The signed count that every row of a delta carries."""
+
+RESERVED_PREFIX = "__deltaic_"
+
+
+@dataclass(frozen=True)
+class Field:
+    name: str
+    type: str
+    nullable: bool = True
+
+
+WEIGHT_FIELD = Field(WEIGHT, "bigint", False)
+
+
+class State(Enum):
+    """Which of a source's states a scan reads."""
+
+    NEW = "new"
+    OLD = "old"
+    CHANGE = "change"
+
+
+class JoinKind(Enum):
+    INNER = "INNER"
+    LEFT = "LEFT OUTER"
+    FULL = "FULL OUTER"
+    SEMI = "LEFT SEMI"
+    ANTI = "LEFT ANTI"
+
+
+@dataclass(frozen=True)
+class Item:
+    """An output column: its name, how it is computed, and the type Spark gave it."""
+
+    name: str
+    expr: Expr
+    type: str
+    nullable: bool = True
+
+    @property
+    def field(self) -> Field:
+        return Field(self.name, self.type, self.nullable)
+
+
+class _Node:
+    """What all nodes share: derived columns and a check at construction."""
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        raise NotImplementedError(type(self).__name__)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.schema)
+
+    @cached_property
+    def fields(self) -> dict[str, Field]:
+        return {field.name: field for field in self.schema}
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    def _check_unique(self) -> None:
+        if len(set(self.columns)) != len(self.columns):
+            raise ValueError(f"{type(self).__name__} has a column twice: {', '.join(self.columns)}")
+
+
+def _check_refs(node: _Node, expr: Expr | None, *sources: _Node) -> None:
+    if expr is None:
+        return
+    known = {name for source in sources for name in source.columns}
+    missing = expr.columns - known
+    if missing:
+        raise ValueError(f"{type(node).__name__} refers to {sorted(missing)}, which its input does not have")
+
+
+@dataclass(frozen=True)
+class ScanColumn:
+    field: Field
+    origin: str
+    """The column's name in the source."""
+
+
+@dataclass(frozen=True)
+class Scan(_Node):
+    """The used columns of one source in one state; a change also has its weight."""
+
+    source: str
+    scanned: tuple[ScanColumn, ...]
+    state: State = State.NEW
+
+    def __post_init__(self) -> None:
+        self._check_unique()
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        own = tuple(column.field for column in self.scanned)
+        return (*own, WEIGHT_FIELD) if self.state is State.CHANGE else own
+
+
+@dataclass(frozen=True)
+class Ref(_Node):
+    """The result of an earlier binding of the same program."""
+
+    name: str
+    schema_: tuple[Field, ...]
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        return self.schema_
+
+
+@dataclass(frozen=True)
+class Values(_Node):
+    """Rows written out in the query. One row without columns is `SELECT` without `FROM`."""
+
+    rows: tuple[tuple[Expr, ...], ...]
+    schema_: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.schema_) for row in self.rows):
+            raise ValueError("a VALUES row is not as wide as its schema")
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        return self.schema_
+
+
+@dataclass(frozen=True)
+class Project(_Node):
+    input: Node
+    items: tuple[Item, ...]
+
+    def __post_init__(self) -> None:
+        self._check_unique()
+        for item in self.items:
+            _check_refs(self, item.expr, self.input)
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return tuple(item.field for item in self.items)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+    @cached_property
+    def by_name(self) -> dict[str, Expr]:
+        return {item.name: item.expr for item in self.items}
+
+
+@dataclass(frozen=True)
+class Filter(_Node):
+    input: Node
+    predicate: Expr
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.predicate, self.input)
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        return self.input.schema
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Join(_Node):
+    """`on` None means TRUE."""
+
+    left: Node
+    right: Node
+    kind: JoinKind
+    on: Expr | None
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.on, self.left, self.right)
+        if set(self.left.columns) & set(self.right.columns):
+            raise ValueError("both sides of a join have a column of the same name")
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        left, right = self.left.schema, self.right.schema
+        if self.kind in (JoinKind.SEMI, JoinKind.ANTI):
+            return left
+        if self.kind is JoinKind.FULL:
+            left = _padded(left)
+        if self.kind is not JoinKind.INNER:
+            right = _padded(right)
+        return left + right
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.left, self.right)
+
+
+def _padded(fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    return tuple(Field(field.name, field.type, True) for field in fields)
+
+
+class ApplyKind(Enum):
+    SCALAR = "scalar"
+    EXISTS = "exists"
+    IN = "in"
+
+
+@dataclass(frozen=True)
+class Apply(_Node):
+    """For each input row, one value computed from the rows of `body` that satisfy `on`.
+
+    Scalar subqueries, EXISTS and IN outside of plain conjuncts. The subquery stays a subquery, so
+    that Spark's own three-valued logic decides; `needles` are the left side of IN, `select` what
+    the subquery computes from the matching rows, `groups` its GROUP BY.
+    """
+
+    input: Node
+    body: Node
+    kind: ApplyKind
+    on: Expr | None
+    select: tuple[Expr, ...]
+    output: Field
+    needles: tuple[Expr, ...] = ()
+    groups: tuple[Expr, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.on, self.input, self.body)
+        for expr in self.select + self.groups:
+            _check_refs(self, expr, self.body)
+        for expr in self.needles:
+            _check_refs(self, expr, self.input)
+        self._check_unique()
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return (*self.input.schema, self.output)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input, self.body)
+
+
+@dataclass(frozen=True)
+class Generate(_Node):
+    """LATERAL VIEW: each input row beside each row that the generator makes of it."""
+
+    input: Node
+    generator: Expr
+    outer: bool
+    generated: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        _check_refs(self, self.generator, self.input)
+        self._check_unique()
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return self.input.schema + self.generated
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Aggregate(_Node):
+    """GROUP BY `groups`; each of `aggregates` is one aggregate call. No aggregates: DISTINCT."""
+
+    input: Node
+    groups: tuple[Item, ...]
+    aggregates: tuple[Item, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.groups and not self.aggregates:
+            raise ValueError("an Aggregate needs groups or aggregates")
+        for item in self.groups + self.aggregates:
+            _check_refs(self, item.expr, self.input)
+        self._check_unique()
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return tuple(item.field for item in self.groups + self.aggregates)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class Window(_Node):
+    """Window calls that share `partition`, added to the input's columns."""
+
+    input: Node
+    items: tuple[Item, ...]
+    partition: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        for item in self.items:
+            _check_refs(self, item.expr, self.input)
+        for expr in self.partition:
+            _check_refs(self, expr, self.input)
+        self._check_unique()
+
+    @cached_property
+    def schema(self) -> tuple[Field, ...]:
+        return self.input.schema + tuple(item.field for item in self.items)
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+@dataclass(frozen=True)
+class UnionAll(_Node):
+    """Rows of all branches, column by column; Spark widens the types to `schema_`."""
+
+    branches: tuple[Node, ...]
+    schema_: tuple[Field, ...]
+
+    def __post_init__(self) -> None:
+        if not self.branches:
+            raise ValueError("a union needs a branch")
+        if any(len(branch.columns) != len(self.schema_) for branch in self.branches):
+            raise ValueError("the branches of a union differ in width")
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        return self.schema_
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.branches
+
+
+Node = Union[  # noqa: UP007  (a string in the annotations above needs the name at run time)
+    Scan, Ref, Values, Project, Filter, Join, Apply, Generate, Aggregate, Window, UnionAll
+]
+
+
+def pass_through(field: Field) -> Item:
+    return Item(field.name, col(field.name), field.type, field.nullable)
+
+
+def keep(node: Node) -> tuple[Item, ...]:
+    """The items that project a node onto itself."""
+    return tuple(pass_through(field) for field in node.schema)
+
+
+def null_item(field: Field) -> Item:
+    return Item(field.name, text(f"CAST(NULL AS {field.type})"), field.type, True)
+
+
+def walk(node: Node) -> list[Node]:
+    """The node and everything below it, parents first."""
+    found: list[Node] = []
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        found.append(current)
+        waiting.extend(reversed(current.inputs))
+    return found
+
+
+def sources(node: Node) -> tuple[str, ...]:
+    """The sources that a tree reads, each once, in the order they appear."""
+    return tuple(dict.fromkeys(n.source for n in walk(node) if isinstance(n, Scan)))

@@ -1,0 +1,57 @@
+"""Why something is not incremental: a stable code, the place in the SQL, and a way out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from deltaic.errors import Position
+
+
+class Code(Enum):
+    """Each with what it means; docs/reasons.md lists them for users."""
+
+    LIMIT = "ORDER BY ... LIMIT looks at all rows"
+    WINDOW_NO_PARTITION = "a window without PARTITION BY looks at all rows"
+    NON_DETERMINISTIC = "a function whose value is not decided by the row"
+    UNKNOWN_FUNCTION = "a function that is not one of Spark's own"
+    UNSTABLE_VALUE = "a value that may come out differently when computed again decides which rows there are"
+    CORRELATED_SUBQUERY = "a correlated subquery of a form that has no delta rule"
+    LATERAL_JOIN = "a lateral subquery"
+    TABLE_FUNCTION = "a table function"
+    PIVOT = "PIVOT or UNPIVOT"
+    SAMPLE = "TABLESAMPLE gives other rows each time"
+    UNGROUPABLE_TYPE = "a column whose type cannot be grouped or compared"
+    UNSUPPORTED_SYNTAX = "a form of SQL that has no lowering to the algebra"
+    SEMANTICS = "Spark reads the lowered query as another one than the text"
+    POLICY = "the refresh policy or the caller asked for a recompute"
+    DEFINITION_CHANGED = "the definition changed since the last refresh"
+    SETTINGS_CHANGED = "the view was built with other settings"
+    SOURCE_SCHEMA = "a used column of a source changed"
+    SOURCE_REPLACED = "a source is another table than before"
+    SOURCE_REWOUND = "a source is at an older version than the view"
+    HISTORY_GONE = "the change since the last refresh can no longer be read"
+    VIEW_EDITED = "the view's table was changed by something else"
+    VIEW_MISMATCH = "the change does not fit the rows of the view"
+    WHOLE_CHANGE = "most of a source changed, so a recompute reads less"
+
+
+@dataclass(frozen=True)
+class Reason:
+    code: Code
+    detail: str
+    at: Position | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        place = f" ({self.at})" if self.at else ""
+        hint = f" {self.hint}" if self.hint else ""
+        return f"{self.code.name}: {self.detail}{place}.{hint}"
+
+
+class NotLowered(Exception):
+    """Raised while lowering: the query is valid but has no algebra, so it can only be recomputed."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        super().__init__(str(reason))

@@ -1,0 +1,362 @@
+"""The base rules: algebra in, algebra of its delta out, one rule per operator.
+
+A delta is a relation with the node's columns and a signed count, `WEIGHT`. Linear operators apply
+to the delta as it is. Every other one takes what the input's delta touches, and subtracts the old
+answer there from the new one. Nothing here is clever; a better rule must give the same delta.
+
+Notation in the laws below: E' is the new state, E the old one, dE the delta, so E' = E + dE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatchmethod
+
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
+from deltaic.algebra.nodes import (
+    WEIGHT,
+    WEIGHT_FIELD,
+    Aggregate,
+    Apply,
+    ApplyKind,
+    Field,
+    Filter,
+    Generate,
+    Item,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Ref,
+    Scan,
+    State,
+    UnionAll,
+    Values,
+    Window,
+    keep,
+    null_item,
+    pass_through,
+    sources,
+)
+from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
+from deltaic.delta.restrict import restrict
+
+OTHER_WEIGHT = "__deltaic_d2"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A relation that other parts of the program refer to by name."""
+
+    name: str
+    node: Node
+
+
+@dataclass
+class Derivation:
+    """Derives deltas given which sources changed, collecting what is used more than once."""
+
+    changed: frozenset[str]
+    bindings: list[Binding] = field(default_factory=list)
+    shaky: list[tuple[Node, Expr]] = field(default_factory=list)
+    """Where an unstable value decides about old rows; the result is exact only if there is none."""
+    _keys: dict[Node, Ref | None] = field(default_factory=dict)
+    _deltas: dict[Node, Node | None] = field(default_factory=dict)
+    _touched: dict[tuple[Node, tuple[Expr, ...]], Node | None] = field(default_factory=dict)
+
+    def delta(self, node: Node) -> Node | None:
+        """The node's delta, or None if no source below it changed."""
+        if node not in self._deltas:
+            self._deltas[node] = self._delta(node) if self.moves(node) else None
+            if self._deltas[node] is not None:
+                self.shaky.extend(own_unstable_decisions(node))
+        return self._deltas[node]
+
+    def moves(self, node: Node) -> bool:
+        return any(source in self.changed for source in sources(node))
+
+    def bind(self, purpose: str, node: Node) -> Ref:
+        name = f"{purpose}_{len(self.bindings) + 1}"
+        self.bindings.append(Binding(name, node))
+        return Ref(name, node.schema)
+
+    def old(self, node: Node) -> Node:
+        """The node before the change. Sources that did not change are read as they are."""
+        return at(node, self.changed)
+
+    # One rule per operator
+
+    @singledispatchmethod
+    def _delta(self, node: Node) -> Node | None:
+        raise TypeError(f"there is no delta rule for {type(node).__name__}")
+
+    @_delta.register
+    def delta_scan(self, node: Scan) -> Node:
+        return replace(node, state=State.CHANGE)
+
+    @_delta.register
+    def delta_values(self, node: Values) -> None:
+        return None
+
+    # d(filter E) = filter dE
+    @_delta.register
+    def delta_filter(self, node: Filter) -> Node | None:
+        below = self.delta(node.input)
+        return below and Filter(below, node.predicate)
+
+    # d(project E) = project dE, the count carried along
+    @_delta.register
+    def delta_project(self, node: Project) -> Node | None:
+        below = self.delta(node.input)
+        return below and Project(below, (*node.items, pass_through(WEIGHT_FIELD)))
+
+    # d(explode E) = explode dE
+    @_delta.register
+    def delta_generate(self, node: Generate) -> Node | None:
+        below = self.delta(node.input)
+        return below and _ordered(replace(node, input=below), node.columns)
+
+    # d(A + B) = dA + dB
+    @_delta.register
+    def delta_union_all(self, node: UnionAll) -> Node | None:
+        branches = []
+        for branch in node.branches:
+            below = self.delta(branch)
+            if below is not None:
+                branches.append(_ordered(below, branch.columns))
+        if not branches:
+            return None
+        return UnionAll(tuple(branches), (*node.schema, WEIGHT_FIELD))
+
+    @_delta.register
+    def delta_join(self, node: Join) -> Node | None:
+        match node.kind:
+            case JoinKind.INNER:
+                return self.delta_inner_join(node)
+            case JoinKind.FULL:
+                return self.delta_full_join(node)
+        return self.delta_preserving(node, node.left, node.right, node.on)
+
+    # d(A x B) = dA x B' + A' x dB - dA x dB: all states new, so no past is read
+    def delta_inner_join(self, node: Join) -> Node:
+        left, right = self.delta(node.left), self.delta(node.right)
+        terms: list[Node] = []
+        if left is not None:
+            terms.append(_ordered(replace(node, left=left), node.columns))
+        if right is not None:
+            terms.append(_ordered(replace(node, right=right), node.columns))
+        if left is not None and right is not None:
+            other = _renamed_weight(right)
+            both = Join(left, other, JoinKind.INNER, node.on)
+            minus = join_parts("-", col(WEIGHT), " * ", col(OTHER_WEIGHT))
+            terms.append(_with_weight(both, node.columns, minus))
+        return _sum(terms)
+
+    # A full join is the left join and, padded, the right rows without a partner
+    def delta_full_join(self, node: Join) -> Node | None:
+        left = self.delta(Join(node.left, node.right, JoinKind.LEFT, node.on))
+        alone = self.delta(Join(node.right, node.left, JoinKind.ANTI, node.on))
+        terms = [_ordered(left, node.columns)] if left is not None else []
+        if alone is not None:
+            nulls = tuple(null_item(f) for f in node.left.schema)
+            items = {item.name: item for item in (*nulls, *keep(alone))}
+            terms.append(Project(alone, tuple(items[name] for name in (*node.columns, WEIGHT))))
+        return _sum(terms) if terms else None
+
+    # Left, semi, anti join and Apply answer row by row of A, looking at the rows of B it matches:
+    # d(A op B) = dA op B'  +  T op B' - T op B   where T = the rows of A that match a row of dB
+    def delta_preserving(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node:
+        terms: list[Node] = []
+        moved, other = self.delta(left), self.delta(right)
+        if moved is not None:
+            terms.append(_ordered(_over(node, moved, right), node.columns))
+        if other is not None:
+            reached = Project(other, tuple(i for i in keep(other) if i.name != WEIGHT))
+            touched = Join(self.old(left), reached, JoinKind.SEMI, on)
+            was = self.bind("touched", touched)
+            terms.append(_with_weight(_over(node, was, right), node.columns, text("1L")))
+            terms.append(_with_weight(_over(node, was, self.old(right)), node.columns, text("-1L")))
+        return _sum(terms)
+
+    @_delta.register
+    def delta_apply(self, node: Apply) -> Node:
+        return self.delta_preserving(node, node.input, node.body, _reach(node))
+
+    # d(op E) = op(E' | K) - op(E | K)   where K = the keys that dE touches
+    @_delta.register(Aggregate)
+    @_delta.register(Window)
+    def delta_keyed(self, node: Aggregate | Window) -> Node | None:
+        keys = self.keys(node)
+        if keys is None:
+            return None
+        exprs = key_exprs(node)
+        new = restrict(node, exprs, keys)
+        old = restrict(self.old(node), exprs, keys)
+        return _sum(
+            [_with_weight(new, node.columns, text("1L")), _with_weight(old, node.columns, text("-1L"))]
+        )
+
+    def keys(self, node: Aggregate | Window) -> Ref | None:
+        """The keys of a keyed operator that the change touches, each once, as a binding."""
+        if node not in self._keys:
+            found = self.touched(node.input, partition_of(node))
+            self._keys[node] = found and self.bind("keys", Aggregate(found, keep(found)))
+        return self._keys[node]
+
+    # Which keys a change may touch: too many is only slow, too few is wrong
+
+    def touched(self, node: Node, exprs: Sequence[Expr]) -> Node | None:
+        """Values of `exprs` over the rows of `node` that the change may have touched."""
+        key = (node, tuple(exprs))
+        if key not in self._touched:
+            self._touched[key] = self._find_touched(node, tuple(exprs)) if self.moves(node) else None
+        return self._touched[key]
+
+    def _find_touched(self, node: Node, exprs: tuple[Expr, ...]) -> Node | None:
+        match node:
+            case Project():
+                return self.touched(node.input, [e.substitute(node.by_name) for e in exprs])
+            case Filter() if is_unstable(node.predicate, unstable_columns(node.input)):
+                # a shaky filter may have let the row pass before: do not trust it about the past
+                return self.touched(node.input, exprs)
+            case Aggregate() if _only(exprs, node.groups):
+                keys = self.keys(node)
+                if keys is None:
+                    return None
+                names = dict(zip((i.name for i in node.groups), map(col, keys.columns), strict=False))
+                return _keyed(keys, [e.substitute(names) for e in exprs])
+            case Window() if all(e.columns <= set(node.input.columns) for e in exprs):
+                return self._touched_by_window(node, exprs)
+            case Join() | Apply() if all(e.columns <= set(node.inputs[0].columns) for e in exprs):
+                return self._touched_by_partner(node, exprs)
+        below = self.delta(node)
+        if below is not None:
+            shaky = unstable_columns(node)
+            self.shaky.extend((node, expr) for expr in exprs if is_unstable(expr, shaky))
+        return below and _keyed(below, exprs)
+
+    def _touched_by_partner(self, node: Join | Apply, exprs: tuple[Expr, ...]) -> Node | None:
+        """A row of the left side is touched if it changed itself or matches a changed row.
+
+        A row that did not change is in the new state, so the past is not read for this."""
+        if isinstance(node, Join) and node.kind is JoinKind.FULL:
+            return _keyed_or_none(self.delta(node), exprs)
+        left, right = node.inputs
+        parts = []
+        own, other = self.touched(left, exprs), self.delta(right)
+        if own is not None:
+            parts.append(_keyed(own, [col(name) for name in own.columns]) if exprs else own)
+        if other is not None:
+            on = _reach(node) if isinstance(node, Apply) else node.on
+            reached = Project(other, tuple(i for i in keep(other) if i.name != WEIGHT))
+            parts.append(_keyed(Join(left, reached, JoinKind.SEMI, on), exprs))
+        return UnionAll(tuple(parts), parts[0].schema) if parts else None
+
+    def _touched_by_window(self, node: Window, exprs: tuple[Expr, ...]) -> Node | None:
+        """All rows of a touched partition may have changed, and stood under any key."""
+        keys = self.keys(node)
+        if keys is None:
+            return None
+        if exprs == node.partition:
+            return keys
+        new = restrict(node.input, node.partition, keys)
+        old = restrict(self.old(node.input), node.partition, keys)
+        branches = tuple(_keyed(part, exprs) for part in (new, old))
+        return UnionAll(branches, branches[0].schema)
+
+
+def partition_of(node: Aggregate | Window) -> tuple[Expr, ...]:
+    """The expressions over the input that decide which rows a keyed operator sees together."""
+    return tuple(i.expr for i in node.groups) if isinstance(node, Aggregate) else node.partition
+
+
+def key_exprs(node: Aggregate | Window) -> tuple[Expr, ...]:
+    """The same over the operator's own output."""
+    return tuple(col(i.name) for i in node.groups) if isinstance(node, Aggregate) else node.partition
+
+
+def at(node: Node, changed: frozenset[str]) -> Node:
+    """The tree with its changed sources read as they were."""
+    match node:
+        case Scan():
+            return replace(node, state=State.OLD) if node.source in changed else node
+        case Ref() | Values():
+            return node
+        case Join():
+            return replace(node, left=at(node.left, changed), right=at(node.right, changed))
+        case Apply():
+            return replace(node, input=at(node.input, changed), body=at(node.body, changed))
+        case UnionAll():
+            return replace(node, branches=tuple(at(b, changed) for b in node.branches))
+        case _:
+            return replace(node, input=at(node.input, changed))
+
+
+def net(node: Node, extra: Iterable[Item] = ()) -> Node:
+    """Equal rows of a delta merged, zero counts dropped."""
+    groups = tuple(i for i in keep(node) if i.name != WEIGHT) + tuple(extra)
+    total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
+    return Filter(Aggregate(node, groups, (total,)), join_parts(col(WEIGHT), " <> 0"))
+
+
+def _reach(node: Apply) -> Expr | None:
+    """When a row of the body can matter: for IN, an unknown comparison matters too."""
+    if node.kind is not ApplyKind.IN:
+        return node.on
+    pairs = zip(node.needles, node.select, strict=True)
+    equal = conjunction(*(join_parts("(", a, ") = (", b, ")") for a, b in pairs))
+    assert equal is not None
+    member = join_parts("((", equal, ") IS NOT FALSE)")
+    return conjunction(*(term for term in (node.on, member) if term is not None))
+
+
+def _over(node: Join | Apply, left: Node, right: Node) -> Node:
+    if isinstance(node, Apply):
+        return replace(node, input=left, body=right)
+    return replace(node, left=left, right=right)
+
+
+def _only(exprs: Sequence[Expr], groups: tuple[Item, ...]) -> bool:
+    names = {item.name for item in groups}
+    return all(expr.columns <= names for expr in exprs)
+
+
+def _keyed_or_none(node: Node | None, exprs: Sequence[Expr]) -> Project | None:
+    return None if node is None else _keyed(node, exprs)
+
+
+def _keyed(node: Node, exprs: Sequence[Expr]) -> Project:
+    fields = node.fields
+    items = []
+    for number, expr in enumerate(exprs):
+        kind = fields[expr.column].type if expr.column else "?"
+        items.append(Item(f"__deltaic_k{number}", expr, kind))
+    if not items:
+        items.append(Item("__deltaic_k0", text("0"), "int", False))
+    return Project(node, tuple(items))
+
+
+def _ordered(node: Node, columns: tuple[str, ...]) -> Project:
+    items = {item.name: item for item in keep(node)}
+    return Project(node, tuple(items[name] for name in (*columns, WEIGHT)))
+
+
+def _with_weight(node: Node, columns: tuple[str, ...], weight: Expr) -> Project:
+    items = {item.name: item for item in keep(node)}
+    return Project(node, (*(items[name] for name in columns), Item(WEIGHT, weight, "bigint", False)))
+
+
+def _renamed_weight(node: Node) -> Project:
+    items = tuple(
+        Item(OTHER_WEIGHT, col(WEIGHT), "bigint", False) if item.name == WEIGHT else item for item in keep(node)
+    )
+    return Project(node, items)
+
+
+def _sum(terms: list[Node]) -> Node:
+    if len(terms) == 1:
+        return terms[0]
+    first: tuple[Field, ...] = terms[0].schema
+    nullable = tuple(Field(f.name, f.type, True) if f.name != WEIGHT else f for f in first)
+    return UnionAll(tuple(terms), nullable)

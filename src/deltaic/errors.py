@@ -1,0 +1,106 @@
+"""Every error Deltaic raises, each with what went wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Position:
+    """A place in a SQL text, counted from 1 as editors do."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+class DeltaicError(Exception):
+    """The base of all: `code` is stable, for programs; the message is for people."""
+
+    code = "DELTAIC"
+
+    def __init__(self, what: str, *, at: Position | None = None, hint: str | None = None) -> None:
+        self.what, self.at, self.hint = what, at, hint
+        place = f" ({at})" if at else ""
+        advice = f"\n  {hint}" if hint else ""
+        super().__init__(f"[{self.code}] {what}{place}{advice}")
+
+
+class SetupError(DeltaicError):
+    """Java, the Delta jars or a session setting is missing."""
+
+    code = "SETUP"
+
+
+class ParseError(DeltaicError):
+    """The text is not a statement Deltaic or Spark understands."""
+
+    code = "PARSE"
+
+
+class NameProblem(DeltaicError):
+    """A table or column that is unknown, ambiguous, reserved or used twice."""
+
+    code = "NAME"
+
+
+class TypeNotStorable(DeltaicError):
+    """A column type that Delta cannot store."""
+
+    code = "TYPE"
+
+
+class ExistsError(DeltaicError):
+    """Something of that name is already there."""
+
+    code = "EXISTS"
+
+
+class MissingError(DeltaicError):
+    """No view or table of that name."""
+
+    code = "MISSING"
+
+
+class DependencyError(DeltaicError):
+    """A view over itself, or dropping what other views read."""
+
+    code = "DEPENDENCY"
+
+
+class SourceError(DeltaicError):
+    """A source that is not a Delta table, or can no longer be read."""
+
+    code = "SOURCE"
+
+
+class HistoryGone(SourceError):
+    """A version or change that the log or the files no longer hold (cleaned up or vacuumed)."""
+
+    code = "HISTORY_GONE"
+
+
+class UnsupportedError(DeltaicError):
+    """A statement or feature that this version refuses by name."""
+
+    code = "UNSUPPORTED"
+
+
+class NotIncremental(DeltaicError):
+    """The policy forbids a recompute and the view cannot be maintained incrementally."""
+
+    code = "NOT_INCREMENTAL"
+
+
+class ConcurrentRefresh(DeltaicError):
+    """Another refresh of the same view won; this one changed nothing."""
+
+    code = "CONCURRENT"
+
+
+class ConfigurationError(DeltaicError):
+    """A property or argument whose value is not allowed."""
+
+    code = "CONFIGURATION"

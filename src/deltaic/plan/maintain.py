@@ -1,0 +1,202 @@
+"""How a view is kept: what it stores beside the user's columns, and what a refresh replaces.
+
+Every refresh does the same to the view's table: delete the rows of some keys, insert rows.
+
+* KEYS: the keys that the change touches are deleted and their rows computed anew. The old rows come
+  out by key, never by value, so an unstable value in them does no harm, and the past is not read.
+* ROWS: the view's signed delta is computed; a row of it is found in the view by its hash. Where a
+  row goes away, all rows of that hash are replaced by those that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from deltaic.algebra.expr import Expr, col, join_parts
+from deltaic.algebra.nodes import (
+    Aggregate,
+    Apply,
+    Filter,
+    Generate,
+    Item,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Window,
+    keep,
+    sources,
+)
+from deltaic.algebra.prune import prune
+from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.stability import unstable_columns
+from deltaic.delta.rules import Derivation, key_exprs
+
+ROW_KEY = "__deltaic_row"
+KEY_PREFIX = "__deltaic_k"
+
+
+class Way(Enum):
+    KEYS = "keys"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """`root` has the user's columns in order, then the hidden ones; `key` names root's columns."""
+
+    root: Node
+    way: Way
+    key: tuple[str, ...]
+    visible: int
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        return self.root.columns[self.visible :]
+
+
+def choose(query: Node) -> Maintenance | Reason:
+    """The way to keep the view of `query`, or the reason why there is none."""
+    query = _as_project(prune(query))
+    reason = _ungroupable(query)
+    if reason is not None:
+        return reason
+    shaky: list[tuple[Node, Expr]] = []
+    for candidate in _candidates(query):
+        derivation = Derivation(frozenset(sources(query)))
+        if candidate.way is Way.KEYS:
+            derivation.touched(candidate.root, [col(name) for name in candidate.key])
+        else:
+            derivation.delta(candidate.root)
+        if not derivation.shaky:
+            return candidate
+        shaky = shaky or derivation.shaky
+    return _unstable(query, shaky)
+
+
+def _as_project(query: Node) -> Project:
+    return query if isinstance(query, Project) else Project(query, keep(query))
+
+
+def _candidates(query: Project) -> Iterator[Maintenance]:
+    """Best first: by the key of the operator on top; by rows; by the key of one further down."""
+    top = query.input
+    while isinstance(top, Filter | Project):
+        top = top.input
+    if isinstance(top, Aggregate | Window):
+        yield from _by_key(query, top, key_exprs(top))
+    if not unstable_columns(query):
+        yield _by_rows(query)
+    for node in _preserved(query):
+        if isinstance(node, Aggregate | Window) and node is not top:
+            yield from _by_key(query, node, key_exprs(node))
+        if isinstance(node, Join | Apply):
+            left = node.inputs[0]
+            if not unstable_columns(left):
+                yield from _by_key(query, left, (_hash(left.columns),))
+
+
+def _by_rows(query: Project) -> Maintenance:
+    row = Item(ROW_KEY, _hash(tuple(item.name for item in query.items)), "bigint", False)
+    return Maintenance(Project(query, (*keep(query), row)), Way.ROWS, (ROW_KEY,), len(query.items))
+
+
+def _hash(columns: tuple[str, ...]) -> Expr:
+    pieces: list[str | Expr] = ["xxhash64("]
+    for number, name in enumerate(columns):
+        pieces.extend([", ", col(name)] if number else [col(name)])
+    return join_parts(*pieces, ")")
+
+
+def _by_key(query: Project, target: Node, exprs: tuple[Expr, ...]) -> Iterator[Maintenance]:
+    """The view keyed by `exprs` of an operator inside it, if its rows reach the top unpadded."""
+    literal = (join_parts("0"),)
+    names = tuple(f"{KEY_PREFIX}{number}" for number in range(len(exprs or literal)))
+    kinds = [target.fields[e.column].type if e.column else "bigint" for e in exprs] or ["int"]
+    items = tuple(Item(n, e, k) for n, e, k in zip(names, exprs or literal, kinds, strict=True))
+    carried = _carry(query, target, items)
+    if not isinstance(carried, Project):
+        return
+    shown = {item.expr: item.name for item in carried.items[: len(query.items)] if item.expr.column}
+    key: list[str] = []
+    hidden: list[Item] = []
+    for item in carried.items[len(query.items) :]:
+        # the carried key is a column of its own; the user may show the very column it was made of
+        origin = _origin(carried.input, item.name)
+        visible = next((name for expr, name in shown.items() if _origin(carried.input, expr.column) == origin), None)
+        key.append(visible or item.name)
+        if visible is None:
+            hidden.append(item)
+    root = Project(carried.input, (*carried.items[: len(query.items)], *hidden))
+    yield Maintenance(root, Way.KEYS, tuple(key), len(query.items))
+
+
+def _origin(node: Node, name: str | None) -> tuple[Node, str | None]:
+    """Where a column that is only passed through comes from."""
+    while name is not None:
+        if isinstance(node, Project):
+            expr = node.by_name[name]
+            if expr.column is None:
+                break
+            node, name = node.input, expr.column
+        elif isinstance(node, Filter):
+            node = node.input
+        else:
+            break
+    return node, name
+
+
+def _carry(node: Node, target: Node, items: tuple[Item, ...]) -> Node | None:
+    """The tree with `items` computed at `target` and handed up to its root."""
+    if node is target:
+        return Project(node, keep(node) + items)
+    match node:
+        case Project():
+            below = _carry(node.input, target, items)
+            passed = tuple(Item(i.name, col(i.name), i.type) for i in items)
+            return below and Project(below, node.items + passed)
+        case Filter() | Generate() | Apply() | Window():
+            below = _carry(node.input, target, items)
+            return below and replace(node, input=below)
+        case Join() if node.kind is not JoinKind.FULL:
+            left = _carry(node.left, target, items)
+            if left is not None:
+                return replace(node, left=left)
+            right = _carry(node.right, target, items) if node.kind is JoinKind.INNER else None
+            return right and replace(node, right=right)
+    return None
+
+
+def _preserved(node: Node) -> Iterator[Node]:
+    """The operators whose rows reach the top of the tree without being padded or merged."""
+    yield node
+    match node:
+        case Project() | Filter() | Generate() | Apply() | Window():
+            yield from _preserved(node.input)
+        case Join() if node.kind is not JoinKind.FULL:
+            yield from _preserved(node.left)
+            if node.kind is JoinKind.INNER:
+                yield from _preserved(node.right)
+
+
+def _ungroupable(query: Project) -> Reason | None:
+    for item in query.items:
+        if any(kind in item.type for kind in ("map<", "variant", "void", "geometry", "geography")):
+            return Reason(
+                Code.UNGROUPABLE_TYPE,
+                f"column {item.name.split('#')[0]} is of type {item.type}, whose values cannot be compared",
+                hint="Leave it out, or turn it into a string or an array of structs.",
+            )
+    return None
+
+
+def _unstable(query: Project, shaky: list[tuple[Node, Expr]]) -> Reason:
+    if shaky:
+        _, expr = shaky[0]
+        detail = f"{expr} decides which rows there are, and may come out differently when computed again"
+    else:
+        names = ", ".join(sorted(name.split("#")[0] for name in unstable_columns(query)))
+        detail = f"{names} may come out differently when computed again, and no stable key reaches the top"
+    return Reason(Code.UNSTABLE_VALUE, detail, hint="Use DECIMAL instead of DOUBLE, or order windows by a unique key.")

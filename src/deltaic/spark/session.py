@@ -1,0 +1,256 @@
+"""Spark sessions: an embedded one of our own, Delta's settings for a user's, and a private copy per refresh."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from deltaic.errors import SetupError
+from deltaic.spark.jars import delta_jars
+from deltaic.spark.java import require_java
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+# They belong to one statement, not to a session; a copy that carried them would mark the wrong commits.
+_OF_ONE_STATEMENT = (
+    "spark.databricks.delta.commitInfo.userMetadata",
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+    "spark.databricks.delta.lastCommitVersionInSession",
+)
+# The plan's text is where `metrics` finds the path of a scan; Spark cuts it after 100 characters otherwise.
+_WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
+
+
+def configure(builder: SparkSession.Builder, *, jars: bool = True) -> SparkSession.Builder:
+    """Give a builder of the user's own what Delta needs; `jars=False` where the cluster has them already."""
+    # Other extensions and jars stay: the builder has no public way to ask, and setting a key replaces its value.
+    options: Mapping[str, Any] = getattr(builder, "_options", {})
+    wanted = {"spark.sql.extensions": [DELTA_EXTENSION], "spark.jars": delta_jars() if jars else []}
+    for key, values in wanted.items():
+        present = [value for value in str(options.get(key) or "").split(",") if value]
+        merged = present + [value for value in values if value not in present]
+        if merged:
+            builder = builder.config(key, ",".join(merged))
+    return builder.config("spark.sql.catalog.spark_catalog", DELTA_CATALOG)
+
+
+def local_session(
+    app_name: str = "deltaic", cores: str | None = None, extra: Mapping[str, str] = _NOTHING
+) -> SparkSession:
+    """An embedded Spark with Delta, tuned for one small machine and quiet; the active one if it has Delta.
+
+    Environment: DELTAIC_MASTER (instead of local[*]), DELTAIC_DRIVER_MEMORY (such as 4g), DELTAIC_SPARK_LOG (a file
+    to keep what the JVM prints, or - for the terminal).
+    """
+    active = _active_session()
+    if active is not None:
+        return _reuse(active, extra)
+    master = f"local[{cores}]" if cores else os.environ.get("DELTAIC_MASTER", "local[*]")
+    conf = SparkConf().setMaster(master).setAppName(app_name)
+    for key, value in {**_settings(master), **extra}.items():
+        conf.set(key, value)
+    java_options = extra.get("spark.driver.extraJavaOptions", "")
+    conf.set("spark.driver.extraJavaOptions", f"{_quiet_log()} {java_options}".strip())
+    _start(conf)
+    mute_query_errors()
+    return SparkSession.builder.getOrCreate()
+
+
+def has_delta(session: SparkSession) -> bool:
+    return DELTA_EXTENSION in (session.conf.get("spark.sql.extensions", "") or "")
+
+
+def is_connect(session: SparkSession) -> bool:
+    """Whether the session is a client of a Spark Connect server; such a one has no SparkContext."""
+    return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def fork(session: SparkSession) -> SparkSession:
+    """A session of its own with the same settings, so that what a refresh sets touches nobody else.
+
+    It shares the catalog and the cache. Temporary views are not shared on a classic session; over Connect the
+    server's clone starts with copies of them. Give it back with `release`.
+    """
+    if is_connect(session):
+        clone: SparkSession = session.cloneSession()  # type: ignore[operator]
+        for key in _OF_ONE_STATEMENT:
+            clone.conf.unset(key)
+        return clone
+    child = session.newSession()
+    _copy_settings(session, child)
+    child.conf.set(*_WHOLE_PATHS_IN_PLANS)
+    here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
+    if here != (child.catalog.currentCatalog(), child.catalog.currentDatabase()):
+        child.catalog.setCurrentCatalog(here[0])
+        child.catalog.setCurrentDatabase(here[1])
+    return child
+
+
+def release(forked: SparkSession) -> None:
+    """End a fork. `stop` would be wrong: it ends Spark itself, or the local Connect server."""
+    if is_connect(forked):
+        client: Any = forked.client
+        try:
+            client.release_session()
+        finally:
+            client.close()
+
+
+@contextmanager
+def forked(session: SparkSession) -> Iterator[SparkSession]:
+    """`fork` for the length of a block."""
+    child = fork(session)
+    try:
+        yield child
+    finally:
+        release(child)
+
+
+def mute_query_errors() -> None:
+    """PySpark prints every failed analysis as a page of JSON besides raising it; raising is enough."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _active_session() -> SparkSession | None:
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
+
+
+def _reuse(active: SparkSession, extra: Mapping[str, str]) -> SparkSession:
+    if not has_delta(active):
+        raise SetupError(
+            "this process already runs a Spark session without Delta, and there can only be one Spark per process",
+            hint="Stop it first, or build it with deltaic.configure(builder) and open Deltaic on that session.",
+        )
+    for key, value in extra.items():
+        if active.conf.get(key, None) != value:
+            _set_or_refuse(active, key, value)
+    return active
+
+
+def _set_or_refuse(session: SparkSession, key: str, value: str) -> None:
+    if not session.conf.isModifiable(key):
+        hint = "Stop that session first, or do without the setting."
+        raise SetupError(f"{key}={value} cannot be set on the Spark session that already runs", hint=hint)
+    session.conf.set(key, value)
+
+
+def _settings(master: str) -> dict[str, str]:
+    """What a local session is started with, and why."""
+    settings = {
+        "spark.sql.extensions": DELTA_EXTENSION,
+        "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
+        "spark.jars": ",".join(delta_jars()),
+        "spark.sql.sources.default": "delta",
+        "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": os.environ.get("DELTAIC_DRIVER_MEMORY") or _driver_memory(),
+        # The default of 50 makes every commit and every read of an old version take seconds on a small machine.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+    settings.update([_WHOLE_PATHS_IN_PLANS])
+    if master.startswith("local"):
+        cores = str(_cores(master))
+        settings.update({
+            "spark.sql.shuffle.partitions": cores,
+            # VACUUM lists files in this many tasks; the default of 10,000 takes over a minute on two cores.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": cores,
+            # Nobody else has to reach this Spark, and a laptop's address may change or not resolve.
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+        })  # fmt: skip
+    return settings
+
+
+def _cores(master: str) -> int:
+    found = re.match(r"local\[(\d+)", master)
+    return int(found.group(1)) if found else (1 if master == "local" else os.cpu_count() or 1)
+
+
+def _driver_memory() -> str:
+    """A quarter of the machine, between 1 and 8 GB: local Spark does all its work inside the driver."""
+    try:
+        megabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
+    except (AttributeError, ValueError, OSError):
+        return "1g"  # Spark's own default, where the machine does not say
+    return f"{max(1024, min(8192, megabytes // 4))}m"
+
+
+def _quiet_log() -> str:
+    return f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').absolute().as_uri()}"
+
+
+def _start(conf: SparkConf) -> None:
+    """Start the JVM with its output in a file, so that the terminal is ours and a failed start can be told.
+
+    A JVM that runs already (from a session that was stopped) is used again, as PySpark does.
+    """
+    if SparkContext._gateway is not None:
+        SparkContext(conf=conf)
+        return
+    with _jvm_output() as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log} if log else None)
+            SparkContext(conf=conf, gateway=gateway)
+        except Exception as problem:
+            require_java()
+            raise SetupError(f"Spark did not start: {problem}{_last_lines(log)}") from problem
+
+
+@contextmanager
+def _jvm_output() -> Iterator[IO[str] | None]:
+    path = os.environ.get("DELTAIC_SPARK_LOG")
+    if path == "-":
+        yield None
+        return
+    mode = "a+"
+    with (
+        open(path, mode, encoding="utf-8", errors="replace")
+        if path
+        else tempfile.TemporaryFile(mode, encoding="utf-8", errors="replace")
+    ) as log:
+        yield log
+
+
+def _last_lines(log: IO[str] | None) -> str:
+    if log is None:
+        return ""
+    log.seek(0)
+    return "".join(f"\n    {line.rstrip()}" for line in log.readlines()[-12:])
+
+
+def _copy_settings(parent: SparkSession, child: SparkSession) -> None:
+    """`newSession` starts from what Spark was started with; what was set since has to be carried over."""
+    there = child.conf.getAll
+    for key, value in parent.conf.getAll.items():
+        ours = key.startswith(("spark.sql.", "spark.databricks.")) and key not in _OF_ONE_STATEMENT
+        if ours and there.get(key) != value and _may_set(child, key):
+            child.conf.set(key, value)
+
+
+def _may_set(session: SparkSession, key: str) -> bool:
+    """Static settings are the same in every session; keys that Spark does not know can be set by anyone."""
+    return session.conf.isModifiable(key) or session.conf.get(key, None) is None

@@ -1,0 +1,391 @@
+"""One SELECT block while it is being lowered: its node so far, its scope, and its expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from deltaic.algebra.expr import Expr, col, join_parts
+from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window, keep
+from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.errors import Position
+from deltaic.sql import functions
+from deltaic.sql.parse import OPERAND, QUERY, Call, Span, Text, span_of
+from deltaic.sql.render import select_list, stub
+from deltaic.sql.scope import Catalog, Ctes, Scope
+
+Replacement = tuple[Span, Expr]
+
+
+class Names:
+    """Column names that no other column of the tree has."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def fresh(self, base: str) -> str:
+        self.count += 1
+        return f"{base[:40]}#{self.count}"
+
+
+@dataclass
+class Context:
+    """What every block of one query shares."""
+
+    text: Text
+    catalog: Catalog
+    names: Names = field(default_factory=Names)
+
+    def refuse(self, code: Code, detail: str, at: int | None = None, hint: str | None = None) -> NoReturn:
+        position: Position | None = self.text.position(at) if at is not None else None
+        raise NotLowered(Reason(code, detail, position, hint))
+
+    def typed(self, node: Node, items: list[tuple[str, Expr]], group: str = "") -> tuple[Item, ...]:
+        """Items with the types that Spark gives them over `node`."""
+        typed: dict[str, Field] = {}
+        unknown = [(name, expr) for name, expr in items if expr.column is None]
+        if unknown:
+            bare = tuple(Item(name, expr, "") for name, expr in unknown)
+            query = f"SELECT {select_list(bare)} FROM {stub(node.schema)}{group}"
+            typed = {f.name: f for f in self.catalog.types(query)}
+        return tuple(
+            Item(name, expr, typed[name].type, True)
+            if expr.column is None
+            else Item(name, expr, node.fields[expr.column].type, node.fields[expr.column].nullable)
+            for name, expr in items
+        )
+
+
+def surface(node: exp.Expression) -> Iterator[exp.Expression]:
+    """The nodes of an expression that belong to this block: subqueries are given, not entered."""
+    yield node
+    if isinstance(node, exp.Exists | exp.Subquery | exp.Query):
+        return
+    inside = node.args.get("query") if isinstance(node, exp.In) else None
+    for child in node.iter_expressions():
+        if child is not inside:
+            yield from surface(child)
+
+
+def is_subquery(node: exp.Expression) -> bool:
+    if isinstance(node, exp.In):
+        return node.args.get("query") is not None
+    return isinstance(node, exp.Exists | exp.Subquery | exp.Query)
+
+
+@dataclass
+class Block:
+    """Lowers expressions over `node`. Subqueries in them put an Apply on top of `node`."""
+
+    context: Context
+    node: Node
+    scope: Scope
+    ctes: Ctes
+    apply: Callable[[Block, exp.Expression, Span], Expr]
+    aliases: dict[str, Expr] = field(default_factory=dict)
+    grouped: Grouped | None = None
+    windows: dict[str, tuple[Span, exp.Expression]] = field(default_factory=dict)
+    window_items: dict[tuple[Expr, ...], list[Item]] = field(default_factory=dict)
+    outer_columns: set[str] = field(default_factory=set)
+
+    @property
+    def text(self) -> Text:
+        return self.context.text
+
+    def lower(self, tree: exp.Expression, span: Span | None = None) -> Expr:
+        """The expression over this block's node, windows and subqueries replaced by columns."""
+        span = span or span_of(tree)
+        return self.build(span, self.replacements(tree, span))
+
+    def replacements(self, tree: exp.Expression, span: Span) -> list[Replacement]:
+        self.check_functions(tree, span)
+        found: list[Replacement] = []
+        hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
+        if self.grouped:
+            found.extend(self.grouped.matches(self, tree, span, hidden))
+        for node in surface(tree):
+            if is_subquery(node):
+                place = self.subquery_span(node)
+                if _inside(place, span) and not _covered(place, found):
+                    found.append((place, self.apply(self, node, place)))
+            elif isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+                place, expr = self.column(node)
+                if _inside(place, span) and not _covered(place, found):
+                    found.append((place, self.after_grouping(expr, place)))
+        for call in self.calls(span, hidden):
+            if call.over is not None and not _covered(call.span, found):
+                found.append((call.span, self.window(call, found)))
+        return found
+
+    def after_grouping(self, expr: Expr, place: Span) -> Expr:
+        if self.grouped and (expr.columns & set(self.grouped.input_columns)) - set(self.node.columns):
+            self.context.refuse(
+                Code.UNSUPPORTED_SYNTAX,
+                f"{self.text.slice(place)} is neither grouped nor aggregated as written",
+                place[0],
+                "Repeat the GROUP BY expression exactly, or compute it in a derived table.",
+            )
+        return expr
+
+    def build(self, span: Span, replacements: list[Replacement]) -> Expr:
+        """The text of the span with the outermost replacements in place."""
+        tokens = self.text.within(span)
+        span = (tokens[0].start, tokens[-1].end + 1)
+        parts: list[str | Expr] = []
+        here = span[0]
+        for (start, end), expr in sorted(replacements, key=lambda r: (r[0][0], -r[0][1])):
+            if start < here or end > span[1]:
+                continue
+            if self.text.sql[here:start]:
+                parts.append(self.text.sql[here:start])
+            parts.extend((expr,) if expr.column else ("(", expr, ")"))
+            here = end
+        if self.text.sql[here : span[1]]:
+            parts.append(self.text.sql[here : span[1]])
+        return join_parts(*parts)
+
+    def column(self, node: exp.Column) -> tuple[Span, Expr]:
+        parts = node.parts
+        names = [part.name for part in parts]
+        start, stops = parts[0].meta.get("start"), [part.meta.get("end") for part in parts]
+        if start is None or None in stops:
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"the place of {node.sql()} in the text is not known")
+        found = self.scope.resolve(names)
+        if found is None:
+            alias = self.aliases.get(names[0].lower())
+            if alias is None:
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{'.'.join(names)} was not resolved", start)
+            return (start, stops[0] + 1), alias
+        if found.level > 1:
+            self.context.refuse(
+                Code.CORRELATED_SUBQUERY, f"{'.'.join(names)} belongs to a query two levels out", start
+            )
+        if found.level:
+            self.outer_columns.add(found.column)
+        return (start, stops[found.used - 1] + 1), col(found.column)
+
+    def calls(self, span: Span, hidden: list[Span]) -> list[Call]:
+        return [call for call in self.text.calls(span) if not any(_inside(call.span, h) for h in hidden)]
+
+    def aggregate_calls(self, tree: exp.Expression, span: Span) -> list[Call]:
+        """The aggregate calls of this block in an expression; those inside another's arguments too."""
+        hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
+        return [
+            call
+            for call in self.calls(span, hidden)
+            if call.over is None and call.name in functions.AGGREGATES
+        ]
+
+    def check_functions(self, tree: exp.Expression, span: Span) -> None:
+        hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
+        for call in self.calls(span, hidden):
+            if call.name in functions.NON_DETERMINISTIC:
+                self.context.refuse(Code.NON_DETERMINISTIC, f"{call.name}() is not decided by the row", call.span[0])
+            if self._is_function(call) and not self.context.catalog.is_builtin(call.name):
+                self.context.refuse(
+                    Code.UNKNOWN_FUNCTION,
+                    f"{call.name}() is not a function of Spark's own, so its determinism is not known",
+                    call.span[0],
+                )
+        for token in self.text.within(span):
+            bare = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+            if bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE:
+                if self.scope.resolve([token.text]) is None:
+                    self.context.refuse(Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start)
+
+    def _is_function(self, call: Call) -> bool:
+        token = self.text.tokens[self.text.index_at(call.span[0])]
+        return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() not in _NOT_CALLS
+
+    def subquery_span(self, node: exp.Expression) -> Span:
+        """Where a subquery stands, with EXISTS, or with IN, its NOT and its left side."""
+        query = node.args.get("query") if isinstance(node, exp.In) else node
+        inner = query if query is not None and QUERY in query.meta else query and query.this
+        if inner is None or QUERY not in inner.meta:
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "the place of a subquery is not known")
+        span = self.text.parenthesised(inner.meta[QUERY])
+        if self.text.sql[inner.meta[QUERY][0]] == "(":
+            span = inner.meta[QUERY]
+        if isinstance(node, exp.Exists):
+            return self.text.tokens[self.text.index_at(span[0]) - 1].start, span[1]
+        if isinstance(node, exp.In):
+            return node.this.meta[OPERAND][0], span[1]
+        return span
+
+    def window(self, call: Call, found: list[Replacement]) -> Expr:
+        """A window call becomes a column of a Window node that is put on when the block is done."""
+        spec = call.over
+        assert spec is not None
+        inner = [r for r in found if _inside(r[0], call.span)]
+        spec_found = inner
+        named = self.windows.get(self.text.slice(spec).strip("`").lower())
+        over = spec
+        if named is not None:
+            spec, tree = named
+            spec_found = self.replacements(tree, spec)
+        partition = tuple(self.build(place, spec_found) for place in partition_spans(self.text, spec))
+        if not partition:
+            self.context.refuse(
+                Code.WINDOW_NO_PARTITION,
+                f"{call.name}() is computed over all rows",
+                call.span[0],
+                "Add PARTITION BY to make it incremental.",
+            )
+        if named is not None:
+            inner = [r for r in inner if not _inside(r[0], over)]
+            inner.append((over, self.build((spec[0] + 1, spec[1] - 1), spec_found)))
+        return self._window_column(call, self.build(call.span, inner), partition, spec)
+
+    def _window_column(self, call: Call, expr: Expr, partition: tuple[Expr, ...], spec: Span) -> Expr:
+        items = self.window_items.setdefault(partition, [])
+        for item in items:
+            if item.expr.parts == expr.parts:
+                return col(item.name)
+        name = self.context.names.fresh(call.name)
+        (typed,) = self.context.typed(self.node, [(name, expr)])
+        rows = any(token.text.upper() == "ROWS" for token in self.text.within(spec))
+        shaky = functions.window_is_unstable(call.name, typed.type, row_frame=rows)
+        items.append(Item(name, Expr(expr.parts, shaky), typed.type))
+        return col(name)
+
+    def close_windows(self) -> None:
+        """Puts the Window nodes that the expressions so far ask for on top of the block."""
+        for partition, items in self.window_items.items():
+            self.node = Window(self.node, tuple(items), partition)
+        self.window_items = {}
+
+
+@dataclass
+class Grouped:
+    """After GROUP BY: which spans of the text stand for a column of the Aggregate."""
+
+    input_columns: tuple[str, ...]
+    calls: dict[str, str]
+    """Aggregate call, as its expression's SQL over the input, to the Aggregate's column."""
+    group_tokens: list[tuple[tuple[str, ...], str]]
+    """A group expression's tokens to its column."""
+    over_input: Block
+    special: Callable[[Call], Expr | None]
+    """grouping() and grouping_id()."""
+
+    def matches(self, block: Block, tree: exp.Expression, span: Span, hidden: list[Span]) -> list[Replacement]:
+        found: list[Replacement] = []
+        for call in block.aggregate_calls(tree, span):
+            special = self.special(call)
+            if special is not None:
+                found.append((call.span, special))
+            elif not _covered(call.span, found):
+                expr = self.over_input.lower(tree, call.span)
+                found.append((call.span, col(self.calls[expr.sql])))
+        tokens = normal_tokens(self.over_input, tree, span)
+        for wanted, column in self.group_tokens:
+            found.extend(
+                (place, col(column)) for place in occurrences(tokens, wanted) if not _covered(place, found)
+            )
+        return found
+
+
+Token3 = tuple[str, int, int]
+
+
+def normal_tokens(block: Block, tree: exp.Expression, span: Span) -> list[Token3]:
+    """The span's tokens in one spelling, each column reference one token."""
+    columns: dict[int, tuple[int, str]] = {}
+    for node in surface(tree):
+        if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+            parts = [part.name for part in node.parts]
+            found = block.scope.resolve(parts)
+            if found is not None:
+                start = node.parts[0].meta["start"]
+                columns[start] = (node.parts[found.used - 1].meta["end"] + 1, f"\0{found.column}")
+    tokens: list[Token3] = []
+    skip_to = -1
+    for token in block.text.within(span):
+        if token.start < skip_to:
+            continue
+        if token.start in columns:
+            skip_to, name = columns[token.start]
+            tokens.append((name, token.start, skip_to))
+            continue
+        raw = block.text.sql[token.start : token.end + 1]
+        literal = token.token_type is TokenType.STRING
+        tokens.append((raw if literal else raw.lower(), token.start, token.end + 1))
+    return tokens
+
+
+def occurrences(tokens: list[Token3], wanted: tuple[str, ...]) -> Iterator[Span]:
+    """Where the wanted tokens stand as an operand of their own."""
+    width = len(wanted)
+    whole = width == 1 or (wanted[-1] == ")" and wanted[1] == "(" and _closes_last(wanted))
+    for start in range(len(tokens) - width + 1):
+        if tuple(token[0] for token in tokens[start : start + width]) != wanted:
+            continue
+        before = tokens[start - 1][0] if start else ""
+        after = tokens[start + width][0] if start + width < len(tokens) else ""
+        if (whole and before != "." and after not in (".", "[", "(")) or (
+            before in ("", "(", ",") and after in ("", ")", ",")
+        ):
+            yield tokens[start][1], tokens[start + width - 1][2]
+
+
+def _closes_last(wanted: tuple[str, ...]) -> bool:
+    depth = 0
+    for number, token in enumerate(wanted):
+        depth += (token == "(") - (token == ")")
+        if depth == 0 and 0 < number < len(wanted) - 1:
+            return False
+    return True
+
+
+_NOT_CALLS = frozenset(
+    "over filter within group in and or not on as by when then else case where between like ilike rlike"
+    " exists select from values distinct all any some is null partition order rows range using cast try_cast"
+    " extract position substring trim overlay".split()
+)
+
+
+def partition_spans(text: Text, over: Span) -> list[Span]:
+    """The expressions of PARTITION BY in a window specification."""
+    tokens = text.within(over)
+    spans: list[Span] = []
+    depth, start = 0, -1
+    for number, token in enumerate(tokens):
+        word = token.text.upper()
+        if start < 0:
+            if token.token_type is TokenType.PARTITION_BY or (depth == 1 and word == "BY"):
+                start = number + 1
+        elif depth == 1 and (word in (",", ")") or token.token_type in _AFTER_PARTITION):
+            spans.append((tokens[start].start, tokens[number - 1].end + 1))
+            if word != ",":
+                break
+            start = number + 1
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+    return spans
+
+
+_AFTER_PARTITION = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.ROWS, TokenType.RANGE)
+
+
+def _inside(inner: Span, outer: Span) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _covered(span: Span, found: list[Replacement]) -> bool:
+    return any(_inside(span, place) for place, _ in found)
+
+
+def project(block: Block, items: list[tuple[str, Expr]]) -> Project:
+    return Project(block.node, block.context.typed(block.node, items))
+
+
+def with_columns(context: Context, node: Node, extra: list[tuple[str, Expr]]) -> Project:
+    """The node with computed columns beside its own."""
+    return Project(node, keep(node) + context.typed(node, extra))
+
+
+def distinct(node: Node) -> Aggregate:
+    return Aggregate(node, keep(node))

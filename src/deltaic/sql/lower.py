@@ -1,0 +1,153 @@
+"""A query's tree to algebra, clause by clause.
+
+The order of a SELECT is the order of `select`: FROM, WHERE, GROUP BY, HAVING, windows, QUALIFY,
+the select list, DISTINCT. Set operations become an aggregate over tagged rows, as in Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from deltaic.algebra.expr import col, join_parts, text
+from deltaic.algebra.nodes import (
+    Aggregate,
+    Field,
+    Filter,
+    Generate,
+    Item,
+    Node,
+    Project,
+    UnionAll,
+    Values,
+    keep,
+)
+from deltaic.algebra.reasons import Code
+from deltaic.sql.block import Context, distinct
+from deltaic.sql.from_clause import Relation, lower_from
+from deltaic.sql.parse import Text, span_of
+from deltaic.sql.render import stub
+from deltaic.sql.scope import Catalog, Cte, Ctes, Scope
+from deltaic.sql.select import lower_select
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A query as algebra: the node, and the visible names of its columns in order."""
+
+    node: Node
+    names: tuple[str, ...]
+
+
+def lower(tree: exp.Expression, sql: Text, catalog: Catalog) -> Lowered:
+    """Raises NotLowered, with its reason, for a query that has no algebra."""
+    relation = Lowering(Context(sql, catalog)).query(tree, Ctes(), None)
+    return Lowered(relation.node, relation.names)
+
+
+class Lowering:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def query(self, tree: exp.Expression, ctes: Ctes, outer: Scope | None) -> Relation:
+        ctes = self.with_ctes(tree, ctes)
+        self.check_modifiers(tree)
+        match tree:
+            case exp.Select():
+                return lower_select(self, tree, ctes, outer)
+            case exp.SetOperation():
+                return self.set_operation(tree, ctes, outer)
+            case exp.Subquery() if not isinstance(tree.this, exp.Table):
+                return self.query(tree.this, ctes, outer)
+            case exp.Values():
+                return self.values(tree)
+            case exp.Table() | exp.Subquery():
+                block = lower_from(self, tree, [], ctes, outer)
+                return Relation(block.node, tuple(e.name for e in block.scope.star(())))
+        self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{type(tree).__name__.upper()} cannot be lowered")
+
+    def with_ctes(self, tree: exp.Expression, ctes: Ctes) -> Ctes:
+        clause = tree.args.get("with_") or tree.args.get("with")
+        if clause is None:
+            return ctes
+        if clause.args.get("recursive"):
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "WITH RECURSIVE")
+        for cte in clause.expressions:
+            columns = tuple(c.name for c in cte.args["alias"].args.get("columns") or ())
+            ctes = ctes.having(cte.alias, Cte(cte.this, columns, ctes))
+        return ctes
+
+    def check_modifiers(self, tree: exp.Expression) -> None:
+        for clause in ("limit", "offset", "fetch"):
+            if tree.args.get(clause) is not None:
+                self.context.refuse(
+                    Code.LIMIT, f"{clause.upper()} keeps some rows of all", hint="Rank by a partition instead."
+                )
+        for clause, code in (("pivots", Code.PIVOT), ("sample", Code.SAMPLE)):
+            if tree.args.get(clause):
+                self.context.refuse(code, code.value)
+
+    def values(self, tree: exp.Values) -> Relation:
+        rows = []
+        for row in tree.expressions:
+            cells = row.expressions if isinstance(row, exp.Tuple) else [row]
+            rows.append(tuple(text(self.context.text.slice(span_of(cell))) for cell in cells))
+        written = ", ".join("(" + ", ".join(cell.sql for cell in row) + ")" for row in rows)
+        typed = self.context.catalog.types(f"SELECT * FROM VALUES {written}")
+        fields = tuple(Field(self.context.names.fresh(f.name), f.type) for f in typed)
+        return Relation(Values(tuple(rows), fields), tuple(f.name for f in typed))
+
+    def set_operation(self, tree: exp.SetOperation, ctes: Ctes, outer: Scope | None) -> Relation:
+        if tree.args.get("by_name"):
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "UNION BY NAME")
+        left = self.query(tree.left, ctes, outer)
+        right = self.query(tree.right, ctes, outer)
+        distinct_rows = bool(tree.args.get("distinct"))
+        if isinstance(tree, exp.Union):
+            node: Node = self.union(left.node, right.node)
+            return Relation(distinct(node) if distinct_rows else node, left.names)
+        return Relation(self.counted_copies(left.node, right.node, tree, distinct_rows), left.names)
+
+    def union(self, *branches: Node) -> UnionAll:
+        query = " UNION ALL ".join(f"SELECT * FROM {stub(branch.schema)}" for branch in branches)
+        typed = self.context.catalog.types(query)
+        nullable = [any(pair) for pair in zip(*([f.nullable for f in b.schema] for b in branches), strict=True)]
+        names = [name.split("#")[0] for name in branches[0].columns]
+        fields = tuple(
+            Field(self.context.names.fresh(name), f.type, null)
+            for name, f, null in zip(names, typed, nullable, strict=True)
+        )
+        return UnionAll(branches, fields)
+
+    def counted(self, left: Node, right: Node) -> Aggregate:
+        """Each row of either side once, with how often it stands in the left and in the right."""
+
+        def tagged(node: Node, here: str, there: str) -> Project:
+            marks = tuple(Item(self.context.names.fresh("side"), text(m), "bigint", False) for m in (here, there))
+            return Project(node, keep(node) + marks)
+
+        both = self.union(tagged(left, "1L", "0L"), tagged(right, "0L", "1L"))
+        *rows, here, there = both.schema
+        groups = tuple(Item(f.name, col(f.name), f.type, f.nullable) for f in rows)
+        counts = tuple(
+            Item(self.context.names.fresh("copies"), join_parts("sum(", col(f.name), ")"), "bigint")
+            for f in (here, there)
+        )
+        return Aggregate(both, groups, counts)
+
+    def counted_copies(
+        self, left: Node, right: Node, tree: exp.SetOperation, distinct_rows: bool
+    ) -> Node:
+        """INTERSECT keeps a row min(l, r) times, EXCEPT max(l - r, 0) times; without ALL, once at most."""
+        counted = self.counted(left, right)
+        here, there = (col(name) for name in counted.columns[-2:])
+        rows = keep(counted)[:-2]
+        common = isinstance(tree, exp.Intersect)
+        if distinct_rows:
+            present = join_parts(here, " > 0 AND ", there, " > 0" if common else " = 0")
+            return Project(Filter(counted, present), rows)
+        copies = join_parts("least(", here, ", ", there, ")") if common else join_parts(here, " - ", there)
+        generator = join_parts("explode(array_repeat(0, CAST(greatest(", copies, ", 0L) AS INT)))")
+        number = Field(self.context.names.fresh("copy"), "int", False)
+        return Project(Generate(counted, generator, False, (number,)), rows)

@@ -1,0 +1,219 @@
+"""SQL text to sqlglot's tree, with the span of every clause kept.
+
+sqlglot's structure is trusted, its expressions are not: an expression is always taken as the
+slice of the user's text that it was parsed from.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ParseError as SqlglotParseError
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from deltaic.errors import ParseError, Position
+
+SPAN, OPERAND, QUERY = "deltaic_span", "deltaic_operand", "deltaic_query"
+
+Span = tuple[int, int]
+"""Character offsets into the text, the end exclusive."""
+
+
+class _SpanParser(Spark.parser_class):  # type: ignore[misc]
+    """Spark's parser of sqlglot, noting where each expression and query begins and ends."""
+
+    def _noted(self, node: exp.Expression | None, start: int, key: str) -> exp.Expression | None:
+        if node is not None and self._index > start:
+            node.meta[key] = (self._tokens[start].start, self._tokens[self._index - 1].end + 1)
+        return node
+
+    def _parse_disjunction(self) -> exp.Expression | None:
+        start = self._index
+        return self._noted(super()._parse_disjunction(), start, SPAN)
+
+    def _parse_bitwise(self) -> exp.Expression | None:
+        start = self._index
+        return self._noted(super()._parse_bitwise(), start, OPERAND)
+
+    def _parse_select(self, *args: object, **kwargs: object) -> exp.Expression | None:
+        start = self._index
+        return self._noted(super()._parse_select(*args, **kwargs), start, QUERY)
+
+
+class _SpanSpark(Spark):
+    Parser = _SpanParser
+    parser_class = _SpanParser
+
+
+@dataclass(frozen=True)
+class Text:
+    """A SQL text with its tokens."""
+
+    sql: str
+    tokens: tuple[Token, ...]
+
+    @staticmethod
+    def of(sql: str) -> Text:
+        # sqlglot makes three tokens of 1L, all in one place: the first stands for them
+        tokens = tuple({token.start: token for token in reversed(_tokenize(sql))}.values())[::-1]
+        return Text(_without_comments(sql, tokens), tokens)
+
+    def slice(self, span: Span) -> str:
+        return self.sql[span[0] : span[1]]
+
+    def within(self, span: Span) -> tuple[Token, ...]:
+        first = bisect_left(self.tokens, span[0], key=lambda token: token.start)
+        last = bisect_left(self.tokens, span[1], key=lambda token: token.start)
+        return self.tokens[first:last]
+
+    def index_at(self, start: int) -> int:
+        return bisect_left(self.tokens, start, key=lambda token: token.start)
+
+    def position(self, offset: int) -> Position:
+        before = self.sql[:offset]
+        return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+
+    def closing(self, index: int) -> int:
+        """The index of the token that closes the parenthesis at `index`."""
+        depth = 0
+        for number in range(index, len(self.tokens)):
+            kind = self.tokens[number].token_type
+            depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
+            if depth == 0:
+                return number
+        raise ParseError("a parenthesis is not closed", at=self.position(self.tokens[index].start))
+
+    def parenthesised(self, span: Span) -> Span:
+        """The span widened by the parentheses around it."""
+        first, last = self.index_at(span[0]), self.index_at(span[1])
+        while self.tokens[first].token_type is not TokenType.L_PAREN:
+            first -= 1
+        while self.tokens[last].token_type is not TokenType.R_PAREN:
+            last += 1
+        return self.tokens[first].start, self.tokens[last].end + 1
+
+    def calls(self, span: Span) -> Iterator[Call]:
+        """Every `name(...)` inside the span, outer calls before the calls in their arguments."""
+        tokens = self.within(span)
+        offset = self.index_at(span[0])
+        for number, token in enumerate(tokens[:-1]):
+            if tokens[number + 1].token_type is not TokenType.L_PAREN or not _may_name(token):
+                continue
+            if number and tokens[number - 1].token_type is TokenType.DOT:
+                continue
+            yield self._call(offset + number)
+
+    def _call(self, index: int) -> Call:
+        end = self.closing(index + 1)
+        arguments = (self.tokens[index + 1].start, self.tokens[end].end + 1)
+        over: Span | None = None
+        while end + 1 < len(self.tokens):
+            word, after = self._word(end + 1), self._word(end + 2)
+            if word in ("IGNORE", "RESPECT") and after == "NULLS":
+                end += 2
+            elif word == "FILTER" and after == "(":
+                end = self.closing(end + 2)
+            elif word == "WITHIN" and after == "GROUP":
+                end = self.closing(end + 3)
+            elif word == "OVER":
+                start = end + 2
+                end = self.closing(start) if after == "(" else start
+                over = (self.tokens[start].start, self.tokens[end].end + 1)
+            else:
+                break
+        name = self.tokens[index].text.lower()
+        return Call(name, (self.tokens[index].start, self.tokens[end].end + 1), arguments, over)
+
+    def _word(self, index: int) -> str:
+        return self.tokens[index].text.upper() if index < len(self.tokens) else ""
+
+    def conjuncts(self, span: Span) -> list[Span]:
+        """The terms of an AND at the top of a condition; the condition itself if it is none."""
+        cuts: list[Token] = []
+        depth, between = 0, 0
+        for token in self.within(span):
+            word = token.text.upper() if token.token_type is not TokenType.STRING else ""
+            depth += (word in ("(", "[", "CASE")) - (word in (")", "]", "END"))
+            if depth:
+                continue
+            if word == "OR":
+                return [span]
+            if word == "BETWEEN":
+                between += 1
+            elif word == "AND" and between:
+                between -= 1
+            elif word == "AND":
+                cuts.append(token)
+        starts = [span[0], *(cut.end + 1 for cut in cuts)]
+        ends = [*(cut.start for cut in cuts), span[1]]
+        return list(zip(starts, ends, strict=True))
+
+
+def _tokenize(sql: str) -> list[Token]:
+    try:
+        return Spark().tokenize(sql)
+    except TokenError as error:
+        raise ParseError(f"the text cannot be read: {error}") from None
+
+
+def _without_comments(sql: str, tokens: tuple[Token, ...]) -> str:
+    """Comments blanked out, every offset kept: none may reach the SQL that runs."""
+    pieces, here = [], 0
+    for token in tokens:
+        pieces.append(_NOT_SPACE.sub(" ", sql[here : token.start]))
+        pieces.append(sql[token.start : token.end + 1])
+        here = token.end + 1
+    pieces.append(_NOT_SPACE.sub(" ", sql[here:]))
+    return "".join(pieces)
+
+
+_NOT_SPACE = re.compile(r"\S")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function call in the text, with FILTER, WITHIN GROUP and OVER if they follow it."""
+
+    name: str
+    span: Span
+    arguments: Span
+    over: Span | None
+
+
+def _may_name(token: Token) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.NUMBER) and (
+        token.text[:1].isalpha() or token.text[:1] == "_"
+    )
+
+
+def parse_query(sql: str) -> tuple[exp.Expression, Text]:
+    """The tree of a query and its text. Anything that is not a query is refused."""
+    text = Text.of(sql)
+    try:
+        trees = _SpanSpark().parser().parse(_tokenize(sql), sql)
+    except SqlglotParseError as error:
+        detail = error.errors[0] if error.errors else {}
+        at = Position(detail["line"], detail["col"]) if detail.get("line") else None
+        what = detail.get("description") or str(error).splitlines()[0]
+        raise ParseError(f"the query cannot be parsed: {what}", at=at) from None
+    if len(trees) != 1 or trees[0] is None:
+        raise ParseError("one query is expected, and nothing else", at=Position(1, 1))
+    tree = trees[0]
+    if not isinstance(tree, exp.Query | exp.Values):
+        raise ParseError(
+            f"a query is expected here, not {type(tree).__name__.upper()}",
+            at=Position(1, 1),
+            hint="Write a SELECT, VALUES, WITH or a set operation.",
+        )
+    return tree, text
+
+
+def span_of(node: exp.Expression) -> Span:
+    span: Span = node.meta[SPAN]
+    return span

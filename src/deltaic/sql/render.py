@@ -1,0 +1,145 @@
+"""Algebra to Spark SQL. One SELECT a node; Spark's optimizer makes one query of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import singledispatchmethod
+from textwrap import indent
+
+from deltaic.algebra.expr import Expr, quote
+from deltaic.algebra.nodes import (
+    WEIGHT,
+    Aggregate,
+    Apply,
+    ApplyKind,
+    Field,
+    Filter,
+    Generate,
+    Item,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Ref,
+    Scan,
+    State,
+    UnionAll,
+    Values,
+    Window,
+)
+
+
+def render(node: Node, relation: Callable[[Scan], str]) -> str:
+    """The SELECT that computes `node`; `relation` names the table a scan reads."""
+    return _Renderer(relation).select(node)
+
+
+def select_list(items: Iterable[Item]) -> str:
+    return ", ".join(_aliased(item.expr, item.name) for item in items)
+
+
+def _aliased(expr: Expr, name: str) -> str:
+    return quote(name) if expr.column == name else f"{expr.sql} AS {quote(name)}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(quote(name) for name in names)
+
+
+class _Renderer:
+    def __init__(self, relation: Callable[[Scan], str]) -> None:
+        self.relation = relation
+
+    def nested(self, node: Node) -> str:
+        return f"(\n{indent(self.select(node), '  ')}\n)"
+
+    @singledispatchmethod
+    def select(self, node: Node) -> str:
+        raise TypeError(f"the renderer has no case for {type(node).__name__}")
+
+    @select.register
+    def _(self, node: Scan) -> str:
+        columns = [f"{quote(column.origin)} AS {quote(column.field.name)}" for column in node.scanned]
+        if node.state is State.CHANGE:
+            columns.append(quote(WEIGHT))
+        return f"SELECT {', '.join(columns) or '1'} FROM {self.relation(node)}"
+
+    @select.register
+    def _(self, node: Ref) -> str:
+        return f"SELECT {_names(node.columns)} FROM {quote(node.name)}"
+
+    @select.register
+    def _(self, node: Values) -> str:
+        if not node.columns:
+            return "SELECT 1"
+        rows = ", ".join("(" + ", ".join(expr.sql for expr in row) + ")" for row in node.rows)
+        return f"SELECT * FROM VALUES {rows} AS v({_names(node.columns)})"
+
+    @select.register
+    def _(self, node: Project) -> str:
+        if isinstance(node.input, Values) and not node.input.columns:
+            return f"SELECT {select_list(node.items)}"
+        if isinstance(node.input, Filter):
+            return (
+                f"SELECT {select_list(node.items)} FROM {self.nested(node.input.input)}"
+                f" WHERE {node.input.predicate.sql}"
+            )
+        return f"SELECT {select_list(node.items)} FROM {self.nested(node.input)}"
+
+    @select.register
+    def _(self, node: Filter) -> str:
+        return f"SELECT * FROM {self.nested(node.input)} WHERE {node.predicate.sql}"
+
+    @select.register
+    def _(self, node: Join) -> str:
+        left, right = self.nested(node.left), self.nested(node.right)
+        if node.on is None and node.kind is JoinKind.INNER:
+            return f"SELECT * FROM {left} CROSS JOIN {right}"
+        on = node.on.sql if node.on else "TRUE"
+        return f"SELECT * FROM {left} {node.kind.value} JOIN {right} ON {on}"
+
+    @select.register
+    def _(self, node: Apply) -> str:
+        return f"SELECT *, {self.subquery(node)} AS {quote(node.output.name)} FROM {self.nested(node.input)}"
+
+    def subquery(self, node: Apply) -> str:
+        select = ", ".join(expr.sql for expr in node.select) or "1"
+        where = f" WHERE {node.on.sql}" if node.on else ""
+        group = f" GROUP BY {', '.join(expr.sql for expr in node.groups)}" if node.groups else ""
+        query = f"(SELECT {select} FROM {self.nested(node.body)}{where}{group})"
+        if node.kind is ApplyKind.EXISTS:
+            return f"EXISTS {query}"
+        if node.kind is ApplyKind.IN:
+            return f"({', '.join(expr.sql for expr in node.needles)}) IN {query}"
+        return query
+
+    @select.register
+    def _(self, node: Generate) -> str:
+        outer = "OUTER " if node.outer else ""
+        names = _names(field.name for field in node.generated)
+        return f"SELECT * FROM {self.nested(node.input)} LATERAL VIEW {outer}{node.generator.sql} g AS {names}"
+
+    @select.register
+    def _(self, node: Aggregate) -> str:
+        items = select_list(node.groups + node.aggregates)
+        group = f" GROUP BY {', '.join(item.expr.sql for item in node.groups)}" if node.groups else ""
+        return f"SELECT {items} FROM {self.nested(node.input)}{group}"
+
+    @select.register
+    def _(self, node: Window) -> str:
+        return f"SELECT *, {select_list(node.items)} FROM {self.nested(node.input)}"
+
+    @select.register
+    def _(self, node: UnionAll) -> str:
+        branches = []
+        for branch in node.branches:
+            pairs = zip(branch.columns, node.columns, strict=True)
+            columns = ", ".join(f"{quote(own)} AS {quote(common)}" for own, common in pairs)
+            branches.append(f"SELECT {columns} FROM {self.nested(branch)}")
+        return "\nUNION ALL\n".join(branches)
+
+
+def stub(fields: Iterable[Field]) -> str:
+    """A relation of no rows with these columns: lets Spark type an expression without its tables."""
+    columns = ", ".join(f"CAST(NULL AS {field.type}) AS {quote(field.name)}" for field in fields)
+    return f"(SELECT {columns or '1'})"

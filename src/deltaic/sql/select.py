@@ -1,0 +1,270 @@
+"""One SELECT block: FROM, WHERE, GROUP BY, HAVING, windows, QUALIFY, the list, DISTINCT."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from deltaic.algebra.expr import Expr, col
+from deltaic.algebra.nodes import Aggregate, Field, Filter, Generate, Item, Project
+from deltaic.algebra.reasons import Code
+from deltaic.sql import functions
+from deltaic.sql.block import Block, Grouped, distinct, is_subquery, surface
+from deltaic.sql.from_clause import Relation, generated_fields, lateral_view, lower_from
+from deltaic.sql.grouping import Grouping, read_grouping
+from deltaic.sql.parse import SPAN, Call, Span, span_of
+from deltaic.sql.render import stub
+from deltaic.sql.scope import Ctes, Scope
+from deltaic.sql.subquery import semi_join
+
+if TYPE_CHECKING:
+    from deltaic.sql.lower import Lowering
+
+
+def lower_select(lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope | None) -> Relation:
+    block, correlated = lower_rows(lowering, tree, ctes, outer)
+    if correlated:
+        lowering.context.refuse(Code.CORRELATED_SUBQUERY, "an outer column where no rule reaches it")
+    return _Select(lowering, tree, block).relation()
+
+
+def lower_rows(
+    lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope | None
+) -> tuple[Block, list[Expr]]:
+    """FROM and WHERE; the conditions that refer to an outer row are given back, not applied."""
+    clause = tree.args.get("from_") or tree.args.get("from")
+    block = lower_from(lowering, clause.this if clause else None, tree.args.get("joins") or [], ctes, outer)
+    for lateral in tree.args.get("laterals") or ():
+        block = lateral_view(lowering, block, lateral)
+    if block.outer_columns:
+        lowering.context.refuse(Code.CORRELATED_SUBQUERY, "an outer column in FROM")
+    where = tree.args.get("where")
+    return block, _where(lowering, block, where.this) if where is not None else []
+
+
+def _where(lowering: Lowering, block: Block, tree: exp.Expression) -> list[Expr]:
+    outer: list[Expr] = []
+    for span in block.text.conjuncts(span_of(tree)):
+        if _joined(lowering, block, tree, span):
+            continue
+        predicate = block.lower(tree, span)
+        if predicate.columns <= set(block.node.columns):
+            block.node = Filter(block.node, predicate)
+        else:
+            outer.append(predicate)
+    return outer
+
+
+def _joined(lowering: Lowering, block: Block, tree: exp.Expression, span: Span) -> bool:
+    """Whether the conjunct is nothing but [NOT] EXISTS or [NOT] IN, and became a join."""
+    tokens = block.text.within(span)
+    whole = (tokens[0].start, tokens[-1].end + 1)
+    negated = tokens[0].text.upper() == "NOT" and len(tokens) > 1
+    inner = (tokens[1].start, whole[1]) if negated else whole
+    for node in surface(tree):
+        if is_subquery(node) and not isinstance(node, exp.Query | exp.Subquery):
+            place = block.subquery_span(node)
+            if place == whole:
+                return semi_join(lowering, block, node, place, negated=False)
+            if place == inner and negated:
+                return semi_join(lowering, block, node, place, negated=True)
+    return False
+
+
+class _Select:
+    def __init__(self, lowering: Lowering, tree: exp.Select, block: Block) -> None:
+        self.lowering, self.tree, self.block = lowering, tree, block
+        self.context = lowering.context
+        for window in tree.args.get("windows") or ():
+            self.named_window(window)
+
+    def named_window(self, window: exp.Window) -> None:
+        text = self.context.text
+        index = text.index_at(window.this.meta["start"])
+        opening = index + 2
+        span = (text.tokens[opening].start, text.tokens[text.closing(opening)].end + 1)
+        self.block.windows[window.this.name.lower()] = (span, window)
+
+    def relation(self) -> Relation:
+        self.generators()
+        trees = self.item_trees()
+        if self.is_aggregated(trees):
+            self.aggregate(trees)
+        items, names = self.items(trees)
+        self.filter("having")
+        qualify = self.condition("qualify")
+        self.block.close_windows()
+        if qualify is not None:
+            self.block.node = Filter(self.block.node, qualify)
+        fresh = [(self.context.names.fresh(n), e) for n, e in zip(names, items, strict=True)]
+        node = Project(self.block.node, self.context.typed(self.block.node, fresh))
+        return Relation(distinct(node) if self.tree.args.get("distinct") else node, tuple(names))
+
+    # the select list
+
+    def item_trees(self) -> list[tuple[str | None, exp.Expression]]:
+        """Alias and expression of each item; stars stay stars."""
+        return [
+            (item.alias if isinstance(item, exp.Alias) else None, _unaliased(item))
+            for item in self.tree.expressions
+        ]
+
+    def items(self, trees: list[tuple[str | None, exp.Expression]]) -> tuple[list[Expr], list[str]]:
+        exprs: list[Expr] = []
+        names: list[str] = []
+        for alias, tree in trees:
+            if _is_star(tree):
+                for entry in self.star(tree):
+                    exprs.append(self.block.after_grouping(col(entry[1]), _star_span(tree)))
+                    names.append(entry[0])
+                continue
+            given = self.generated.get(id(tree))
+            if given is not None:
+                exprs.extend(col(column) for column, _ in given)
+                names.extend(name for _, name in given)
+                continue
+            expr = self.block.lower(tree)
+            exprs.append(expr)
+            names.append(alias or self.auto_name(tree))
+            if alias:
+                self.block.aliases.setdefault(alias.lower(), expr)
+        return exprs, names
+
+    def star(self, tree: exp.Expression) -> list[tuple[str, str]]:
+        qualifier = [p.name for p in tree.parts[:-1]] if isinstance(tree, exp.Column) else []
+        star = tree.this if isinstance(tree, exp.Column) else tree
+        entries = self.block.scope.star(qualifier)
+        if not entries and qualifier:
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "the star of a struct", _star_span(tree)[0])
+        dropped: set[str] = set()
+        for name in ("except_", "except"):
+            dropped.update(c.name.lower() for c in star.args.get(name) or ())
+        if star.args.get("replace") or star.args.get("rename"):
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a star with REPLACE or RENAME", _star_span(tree)[0])
+        return [(e.name, e.column) for e in entries if e.name.lower() not in dropped]
+
+    def auto_name(self, tree: exp.Expression) -> str:
+        """The name that Spark itself gives an expression without an alias."""
+        if isinstance(tree, exp.Column):
+            return str(tree.parts[-1].name)
+        span, block = span_of(tree), self.block
+        if any(is_subquery(node) for node in surface(tree)):
+            return "scalarsubquery()"
+        visible: dict[str, Field] = {}
+        replacements: list[tuple[Span, Expr]] = []
+        source = block.grouped.over_input if block.grouped else block
+        for node in surface(tree):
+            if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
+                place, expr = block.column(node)
+                if expr.column not in source.node.fields:
+                    return "expression"
+                name = str(node.parts[0 if len(node.parts) == 1 else -1].name)
+                field = source.node.fields[expr.column]
+                visible[name.lower()] = Field(name, field.type)
+                replacements.append((place, col(name)))
+        sql = block.build(span, replacements).sql
+        return self.context.catalog.types(f"SELECT {sql} FROM {stub(visible.values())}")[0].name
+
+    def generators(self) -> None:
+        """A generator in the select list becomes a Generate below it."""
+        self.generated: dict[int, list[tuple[str, str]]] = {}
+        for item in self.tree.expressions:
+            tree = _unaliased(item)
+            if _is_star(tree):
+                continue
+            span = tree.meta.get("deltaic_span") or tree.meta.get("deltaic_operand")
+            if span is None:
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{tree.sql()} in a select list")
+            calls = [c for c in self.context.text.calls(span) if c.name in functions.GENERATORS]
+            if calls and calls[0].span == tuple(span):
+                self.generate(item, tree, calls[0])
+
+    def generate(self, item: exp.Expression, tree: exp.Expression, call: Call) -> None:
+        given = [i.name for i in item.expressions] if isinstance(item, exp.Aliases) else []
+        given = given or ([item.alias] if isinstance(item, exp.Alias) else [])
+        generator = self.block.lower(tree, call.span)
+        fields, names = generated_fields(self.context, self.block.node, generator, given)
+        self.block.node = Generate(self.block.node, generator, False, fields)
+        self.generated[id(tree)] = [(f.name, n) for f, n in zip(fields, names, strict=True)]
+
+    # GROUP BY
+
+    def is_aggregated(self, trees: list[tuple[str | None, exp.Expression]]) -> bool:
+        if self.tree.args.get("group") is not None or self.tree.args.get("having") is not None:
+            return True
+        return any(self.block.aggregate_calls(t, span_of(t)) for _, t in trees if not _is_star(t))
+
+    def aggregate(self, trees: list[tuple[str | None, exp.Expression]]) -> None:
+        if self.generated:
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a generator beside aggregates in one SELECT")
+        block = self.block
+        grouping = read_grouping(block, self.tree.args.get("group"), trees)
+        grouping.prepare(block)
+        calls: dict[str, str] = {}
+        aggregates = self.aggregates(trees, grouping, calls)
+        node = Aggregate(block.node, grouping.items(block), aggregates)
+        grouped = Grouped(block.node.columns, calls, grouping.tokens, block, grouping.special)
+        self.block = Block(
+            self.context, node, block.scope, block.ctes, block.apply, block.aliases, grouped, block.windows
+        )
+
+    def aggregates(
+        self,
+        trees: list[tuple[str | None, exp.Expression]],
+        grouping: Grouping,
+        calls: dict[str, str],
+    ) -> tuple[Item, ...]:
+        """The distinct aggregate calls of the block, each typed and judged for stability."""
+        found: list[tuple[str, Expr, str]] = []
+        for tree in self.aggregate_trees(trees):
+            done: list[Span] = []
+            for call in self.block.aggregate_calls(tree, span_of(tree)):
+                inner = any(s[0] <= call.span[0] and call.span[1] <= s[1] for s in done)
+                if inner or grouping.special(call) is not None:
+                    continue
+                done.append(call.span)
+                expr = self.block.lower(tree, call.span)
+                if expr.sql not in calls:
+                    calls[expr.sql] = self.context.names.fresh(call.name)
+                    found.append((calls[expr.sql], expr, call.name))
+        typed = self.context.typed(self.block.node, [(name, expr) for name, expr, _ in found])
+        return tuple(
+            Item(item.name, _judged(item, function), item.type)
+            for item, (_, _, function) in zip(typed, found, strict=True)
+        )
+
+    def aggregate_trees(self, trees: list[tuple[str | None, exp.Expression]]) -> list[exp.Expression]:
+        clauses = [self.tree.args.get(name) for name in ("having", "qualify")]
+        found = [t for _, t in trees if not _is_star(t)]
+        return found + [clause.this for clause in clauses if clause is not None]
+
+    # HAVING and QUALIFY
+
+    def condition(self, clause: str) -> Expr | None:
+        tree = self.tree.args.get(clause)
+        return None if tree is None else self.block.lower(tree.this)
+
+    def filter(self, clause: str) -> None:
+        predicate = self.condition(clause)
+        if predicate is not None:
+            self.block.node = Filter(self.block.node, predicate)
+
+
+def _unaliased(item: exp.Expression) -> exp.Expression:
+    tree: exp.Expression = item.this if isinstance(item, exp.Alias | exp.Aliases) else item
+    return tree
+
+
+def _star_span(tree: exp.Expression) -> Span:
+    """A star that sqlglot put in itself (for VALUES) has no place in the text."""
+    span: Span = tree.meta.get(SPAN, (0, 0))
+    return span
+
+
+def _judged(item: Item, function: str) -> Expr:
+    return Expr(item.expr.parts, functions.aggregate_is_unstable(function, item.type))
+
+
+def _is_star(tree: exp.Expression) -> bool:
+    return isinstance(tree, exp.Star) or (isinstance(tree, exp.Column) and isinstance(tree.this, exp.Star))

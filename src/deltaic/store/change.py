@@ -1,0 +1,278 @@
+"""The change of a source between two versions: signed rows, and the cheapest right way to get them.
+
+All ways give the same change once equal rows are netted:
+
+- `none`     no commit in the range changed rows;
+- `feed`     Delta's change feed, by Spark;
+- `feed-rs`  Delta's change feed, by delta-rs: a few milliseconds for a small change, where it can be trusted;
+- `files`    no feed: all rows of the files that the two versions do not share, + of the new, - of the old.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaic.errors import HistoryGone, SourceError
+from deltaic.store import rs
+from deltaic.store.diff import differing_files, reads_only
+from deltaic.store.log import Commit, FileAction, Log
+from deltaic.store.quoting import quoted, quoted_list, text_literal
+from deltaic.store.table import Snapshot, TableRef, physical_name
+
+COUNT = "__deltaic_d"
+"""The column that holds a change row's signed count."""
+
+RS_ROWS = 20_000
+"""Above this many change rows, Spark's fixed price is no longer worth avoiding."""
+
+RS_BYTES = 1_000_000
+"""The same limit where the log tells sizes only."""
+
+Kind = Literal["none", "feed", "feed-rs", "files"]
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """How to read one change. `sql` gives the table's columns and `__deltaic_d`; rows are not netted.
+
+    `after` and `upto` are the range to read, which may be narrower than what was asked: commits at its ends that
+    change no rows are left out. `rows` is an upper bound, where the log has one.
+    """
+
+    kind: Kind
+    after: int
+    upto: int
+    sql: str | None
+    rows: int | None
+    reason: str
+
+
+def plan_change(
+    log: Log,
+    after: int,
+    upto: int,
+    columns: Sequence[str],
+    *,
+    allow_rs: bool = True,
+    rs_rows: int = RS_ROWS,
+) -> ChangePlan:
+    """Decide how to read the change of `columns` in the versions (after, upto]."""
+    if after > upto:
+        raise HistoryGone(f"{log.ref.name} is at version {upto}, before version {after} that was read last")
+    changing = [commit for commit in log.commits(after, upto) if commit.data_change]
+    if not changing:
+        return ChangePlan("none", after, upto, None, 0, f"{upto - after} commits, none changed rows")
+    first, last = changing[0].version - 1, changing[-1].version
+    commits = log.commits(first, last)
+    no_feed = _why_no_feed(log, first, commits)
+    if no_feed is not None:
+        return _files_plan(log, commits, columns, no_feed)
+    rows = _feed_rows(commits)
+    no_rs = _why_no_rs(log, commits, columns, rows, rs_rows) if allow_rs else "delta-rs not wanted"
+    if no_rs is None:
+        return ChangePlan("feed-rs", first, last, None, rows, "change feed, small, read by delta-rs")
+    sql = _feed_sql(log.ref, first, last, columns)
+    return ChangePlan("feed", first, last, sql, rows, f"change feed, read by Spark ({no_rs})")
+
+
+# --- the change feed ------------------------------------------------------------------------------------------
+
+
+def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> str:
+    function, name = ("table_changes", ref.relation)
+    if ref.path is not None and ref.relation.startswith("delta."):
+        function, name = ("table_changes_by_path", ref.path)
+    sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1L ELSE -1L END"
+    return (
+        f"SELECT {_selected(columns)}{sign} AS {quoted(COUNT)} "
+        f"FROM {function}({text_literal(name)}, {after + 1}, {upto})"
+    )
+
+
+def _selected(columns: Sequence[str]) -> str:
+    """Columns with a comma after each: a query may need none of them, only how many rows there are."""
+    return f"{quoted_list(columns)}, " if columns else ""
+
+
+def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
+    """Why the feed cannot give these commits, all of them; None if it can.
+
+    A commit is in the feed if the feed was on after it. Delta refuses a range in which it was off at any commit.
+    """
+    start = log.snapshot(after)
+    feed = start.change_feed
+    for commit in commits:
+        if commit.metadata is not None:
+            feed = commit.metadata.change_feed
+            if _loses_columns(start, commit.metadata.schema_json):
+                return "columns changed in between"
+        if not feed:
+            return f"no change feed at version {commit.version}"
+    return None
+
+
+def _loses_columns(start: Snapshot, schema_json: str) -> bool:
+    """Delta reads a feed under one schema: right if columns were only added, not if one became another."""
+    later = {field["name"]: field for field in json.loads(schema_json)["fields"]}
+    return any(
+        field["name"] not in later or _core(later[field["name"]]) != _core(field) for field in start.fields
+    )
+
+
+def _core(field: dict[str, Any]) -> tuple[Any, str]:
+    """What makes two columns the same data: comments and defaults do not."""
+    return field["type"], physical_name(field)
+
+
+def _feed_rows(commits: Iterable[Commit]) -> int | None:
+    """How many rows the feed of these commits has at most, if they all tell."""
+    total = 0
+    for commit in commits:
+        count = _metric_rows(commit) if commit.cdc else _file_rows(commit)
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _file_rows(commit: Commit) -> int | None:
+    """Without rows of its own a commit's feed is its files, whole."""
+    counts = [file.rows for file in (*commit.adds, *commit.removes) if file.data_change]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+_METRICS = {
+    "DELETE": {"numDeletedRows": 1},
+    "UPDATE": {"numUpdatedRows": 2},
+    "MERGE": {"numTargetRowsInserted": 1, "numTargetRowsUpdated": 2, "numTargetRowsDeleted": 1},
+}
+
+
+def _metric_rows(commit: Commit) -> int | None:
+    wanted, found = _METRICS.get(commit.operation), commit.operation_metrics
+    if wanted is None or not wanted.keys() <= found.keys():
+        return None
+    return sum(int(found[name]) * times for name, times in wanted.items())
+
+
+# --- the change feed by delta-rs ------------------------------------------------------------------------------
+
+_SAFE_PATH = re.compile(r"[A-Za-z0-9._=/+-]+")
+_RS_NEVER = {"deletionVectors", "columnMapping", "typeWidening", "variantType", "catalogManaged"}
+
+
+def _why_no_rs(
+    log: Log, commits: Sequence[Commit], columns: Sequence[str], rows: int | None, rs_rows: int
+) -> str | None:
+    """Why delta-rs must not read this feed. Most of these it would get wrong without saying so."""
+    path, snapshot = log.ref.path, log.snapshot(commits[-1].version)
+    if path is None or not rs.can_open(path):
+        return "not in a folder delta-rs can open"
+    never = sorted(_RS_NEVER & snapshot.features)
+    if never:
+        return f"delta-rs misreads feeds of tables with {', '.join(never)}"
+    if any(commit.metadata and commit.metadata.schema_json != snapshot.schema_json for commit in commits):
+        return "columns were added"
+    read = [file for commit in commits for file in (commit.cdc or _changing(commit))]
+    if not _small(read, rows, rs_rows):
+        return "large"
+    if not all(_SAFE_PATH.fullmatch(file.path) for file in read):
+        return "partition values that delta-rs encodes otherwise"
+    if _instants(snapshot, columns) and any(rs.has_int96(str(Path(path) / file.path)) for file in read):
+        return "timestamps stored as INT96"
+    return None
+
+
+def _changing(commit: Commit) -> list[FileAction]:
+    return [file for file in (*commit.adds, *commit.removes) if file.data_change]
+
+
+def _small(files: Sequence[FileAction], rows: int | None, rs_rows: int) -> bool:
+    if rows is not None:
+        return rows <= rs_rows
+    sizes = [file.size for file in files]
+    return all(size is not None for size in sizes) and sum(size or 0 for size in sizes) <= RS_BYTES
+
+
+def _instants(snapshot: Snapshot, columns: Sequence[str]) -> bool:
+    """Whether a wanted column holds TIMESTAMPs, at any depth."""
+    return any(
+        '"timestamp"' in json.dumps(field["type"]) for field in snapshot.fields if field["name"] in columns
+    )
+
+
+def read_change_rs(ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> pa.Table:
+    """The feed of (after, upto] by delta-rs: `columns` and `__deltaic_d`. Only where plan_change says `feed-rs`."""
+    if ref.path is None:
+        raise SourceError(f"{ref.name} is not on this machine")
+    reader = rs.opened(ref.path, upto).load_cdf(after + 1, upto, columns=[*columns, "_change_type"])
+    feed = pa.table(reader.read_all())
+    plus = pc.is_in(
+        feed["_change_type"].cast(pa.string()),
+        value_set=pa.array(["insert", "update_postimage"], pa.string()),
+    )
+    sign = pc.if_else(plus, pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
+    return feed.select(list(columns)).append_column(COUNT, sign)
+
+
+# --- without a feed -------------------------------------------------------------------------------------------
+
+
+def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], reason: str) -> ChangePlan:
+    after, upto = commits[0].version - 1, commits[-1].version
+    difference = differing_files(commits)
+    sides = [(upto, 1, difference.new), (after, -1, difference.old)]
+    selects = [
+        f"SELECT {_selected(columns)}{sign}L AS {quoted(COUNT)} FROM {log.ref.as_of(version)} "
+        f"WHERE {reads_only(files, log.snapshot(version))}"
+        for version, sign, files in sides
+        if files
+    ]
+    counts = [file.rows for _, _, files in sides for file in files]
+    rows = sum(count or 0 for count in counts) if None not in counts else None
+    told = f"{reason}: the rows of {len(difference.old)} old and {len(difference.new)} new files are compared"
+    return ChangePlan(
+        "files" if selects else "none", after, upto, " UNION ALL ".join(selects) or None, rows, told
+    )
+
+
+# --- history that is gone -------------------------------------------------------------------------------------
+
+_GONE = re.compile(
+    "|".join(
+        (
+            "DELTA_FILE_NOT_FOUND",
+            "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+            "DELTA_MISSING_CHANGE_DATA",
+            "DELTA_VERSION_NOT_FOUND",
+            "DELTA_VERSIONS_NOT_CONTIGUOUS",
+            "DELTA_LOG_FILE_NOT_FOUND",
+            "DELTA_TRUNCATED_TRANSACTION_LOG",
+            "DELTA_NO_COMMITS_FOUND",
+            "DELTA_CANNOT_RECONSTRUCT_TABLE_STATE",
+            "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
+            "FAILED_READ_FILE.FILE_NOT_EXIST",
+            "java.io.FileNotFoundException",
+            "Cannot time travel Delta table",
+        )
+    )
+)
+
+
+def is_history_gone(error: BaseException) -> bool:
+    """Whether a read failed because versions or files of the past are no longer there."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, HistoryGone) or _GONE.search(str(seen)):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

@@ -1,0 +1,152 @@
+"""Which table is meant, and what its log says about one version of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from deltaic.errors import SourceError
+from deltaic.store import rs
+from deltaic.store.quoting import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOT_DELTA = "Deltaic reads Delta tables. CONVERT TO DELTA makes one of a Parquet table."
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A Delta table: how people call it, how Spark SQL does, and its folder if it is on this machine."""
+
+    name: str
+    relation: str
+    path: str | None = None
+
+    def as_of(self, version: int) -> str:
+        """SQL text that reads the table as it was at `version`."""
+        return f"{self.relation} VERSION AS OF {version}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version, as its log describes it.
+
+    `rows` counts the rows of the files, and so is an upper bound where deletion vectors hide some of them.
+    `features` holds what the protocol allows, named or implied by its version, used or not.
+    """
+
+    version: int
+    table_id: str
+    schema_json: str
+    properties: Mapping[str, str]
+    partition_columns: tuple[str, ...]
+    features: frozenset[str]
+    rows: int | None
+    bytes: int | None
+    files: int | None
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The top-level columns as Delta's JSON has them."""
+        fields: list[dict[str, Any]] = json.loads(self.schema_json)["fields"]
+        return fields
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(field["name"] for field in self.fields)
+
+    @property
+    def change_feed(self) -> bool:
+        return feed_on(self.properties)
+
+
+def feed_on(properties: Mapping[str, str]) -> bool:
+    return properties.get("delta.enableChangeDataFeed", "").lower() == "true"
+
+
+def physical_name(field: Mapping[str, Any]) -> str:
+    """What the column is called in files and statistics: another name under column mapping."""
+    name: str = field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"])
+    return name
+
+
+# What a protocol version allows before protocols began to list their features by name.
+_WRITER_IMPLIES = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+
+
+def features(min_reader: int, min_writer: int, named: Sequence[str]) -> frozenset[str]:
+    """All features of a protocol: those it names, and those its version numbers imply."""
+    implied = {name for least, names in _WRITER_IMPLIES.items() if least <= min_writer < 7 for name in names}
+    if min_reader == 2:
+        implied.add("columnMapping")
+    return frozenset(implied.union(named))
+
+
+def table_at(path: str | Path, name: str | None = None) -> TableRef:
+    """The Delta table in a folder of this machine; it need not exist yet."""
+    absolute = str(Path(path).absolute())
+    return TableRef(name or absolute, f"delta.{quoted(absolute)}", absolute)
+
+
+def table_named(spark: SparkSession, parts: Sequence[str]) -> TableRef:
+    """A table of the session's catalog.
+
+    Its folder is taken as local only if the log found there is that table's: the session may run on
+    another machine that has a folder of the same name.
+    """
+    relation = ".".join(quoted(part) for part in parts)
+    name = ".".join(parts)
+    detail = describe_detail(spark, name, relation)
+    path = _local_folder(detail["location"], detail["id"])
+    if "catalogManaged" in (detail.get("tableFeatures") or ()):
+        path = None  # its newest commits are known to the catalog only
+    return TableRef(name, relation, path)
+
+
+def describe_detail(spark: SparkSession, name: str, relation: str) -> dict[str, Any]:
+    """DESCRIBE DETAIL as a dictionary, or an error that says what is wrong with the source."""
+    try:
+        detail = spark.sql(f"DESCRIBE DETAIL {relation}").collect()[0].asDict()
+    except Exception as error:  # classic and Connect sessions raise from different class trees
+        raise SourceError(f"{name} cannot be read as a table: {first_line(error)}", hint=NOT_DELTA) from error
+    if detail.get("format") != "delta":
+        raise SourceError(f"{name} is not a Delta table but {detail.get('format')}", hint=NOT_DELTA)
+    return detail
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+def _local_folder(location: str | None, table_id: str) -> str | None:
+    """The folder of this machine that a location names; Spark gives it decoded, catalogs may not."""
+    if not location or not location.startswith(("file:", "/")):
+        return None
+    raw = "/" + location.removeprefix("file:").lstrip("/")
+    return next((folder for folder in (raw, unquote(raw)) if _holds(folder, table_id)), None)
+
+
+def _holds(folder: str, table_id: str) -> bool:
+    log = Path(folder) / "_delta_log"
+    return log.is_dir() and table_id == _id_in(log)
+
+
+def _id_in(log: Path) -> str | None:
+    """The table's id by the newest commit that states it, or by delta-rs if those are cleaned up."""
+    for commit in sorted(log.glob("*.json"), reverse=True):
+        for line in commit.read_text("utf-8").splitlines():
+            if line.startswith('{"metaData"'):
+                found: str = json.loads(line)["metaData"]["id"]
+                return found
+    return str(rs.opened(str(log.parent)).metadata().id) if rs.can_open(str(log.parent)) else None
