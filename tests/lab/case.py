@@ -1,4 +1,4 @@
-"""One case of the lab: tables with rows, views over them, and a history of changes. Plain values, Spark SQL texts."""
+"""One case of the lab: tables with rows, views over them, a history of changes. Plain values, Spark SQL."""
 
 import math
 import re
@@ -26,8 +26,8 @@ class Type(Enum):
 class Grade(IntEnum):
     """How far a value can be trusted to come out the same when it is computed again in another order.
 
-    Only doubles are ever worse than EXACT. A ROUNDED value may be shown, added or carried along; as a key, in a
-    comparison or in a set operation it would make the view itself a matter of luck.
+    Only doubles are ever worse than EXACT. A ROUNDED value may be shown, added or carried along; as a key, in
+    a comparison or in a set operation it would make the view itself a matter of luck.
     """
 
     EXACT = 0  # even sums of it are exact: multiples of a power of two
@@ -66,7 +66,7 @@ class View:
 
 @dataclass(frozen=True)
 class Statement:
-    """One change of one table, as a Spark SQL statement that Delta can run; `inserts` where it only adds rows."""
+    """One change of one table, as a Spark SQL statement for Delta; `inserts` where it only adds rows."""
 
     table: str
     kind: str

@@ -28,7 +28,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class Ref:
-    """A column in reach: `sql` where it is in scope, `outer` inside a subquery (None: cannot be named there)."""
+    """A column in reach: `sql` where it is in scope, `outer` in a subquery (None: it has no name there)."""
 
     sql: str
     outer: str | None

@@ -1,4 +1,4 @@
-"""Spark SQL to DuckDB SQL, by sqlglot, put right where sqlglot's own translation means something else or fails.
+"""Spark SQL to DuckDB SQL, by sqlglot, put right where its own translation fails or means something else.
 
 DuckDB stands in for Spark in the lab, so what counts here is Spark's meaning.
 """
@@ -44,7 +44,7 @@ def _fix(node: exp.Expr) -> exp.Expr:
 
 
 def _grouping_sets_as_one_clause(select: exp.Select) -> None:
-    """GROUP BY a, b WITH CUBE, and GROUP BY a, b GROUPING SETS (...), which DuckDB would read as a product."""
+    """GROUP BY a, b WITH CUBE, and GROUP BY a, b GROUPING SETS (...), to DuckDB a product or an error."""
     group = select.args.get("group")
     if group is None:
         return
@@ -155,6 +155,13 @@ def _count_if(node: exp.Expr) -> exp.Expr:
     return exp.Count(this=exp.case().when(node.this.copy(), "1"), big_int=True)
 
 
+def _collect_set(node: exp.Expr) -> exp.Expr:
+    """Of nothing, or of NULLs alone, Spark collects an empty set."""
+    if isinstance(node.parent, (exp.Filter, exp.Window)):
+        return node
+    return exp.Coalesce(this=node.copy(), expressions=[exp.Array()])
+
+
 def _in_subquery(node: exp.Expr) -> exp.Expr:
     """As a value (not as a filter) Spark's IN and NOT IN of a subquery are FALSE where SQL says NULL."""
     if node.args.get("query") is None:
@@ -183,10 +190,8 @@ def _logical(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
 
 def _any(node: exp.Expr) -> exp.Expr:
     """ANY(f) is an aggregate unless it stands beside a comparison."""
-    if (
-        isinstance(node.parent, exp.Binary)
-        and node.arg_key == "expression"
-        or isinstance(node.this, exp.Subquery)
+    if (isinstance(node.parent, exp.Binary) and node.arg_key == "expression") or isinstance(
+        node.this, exp.Subquery
     ):
         return node
     return exp.Anonymous(this="BOOL_OR", expressions=[node.this.unnest()])
@@ -221,6 +226,7 @@ _FIXES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]] = {
     exp.TimestampTrunc: _trunc,
     exp.DayOfWeek: _day_of_week,
     exp.CountIf: _count_if,
+    exp.ArrayUniqueAgg: _collect_set,
     exp.In: _in_subquery,
     exp.GenerateSeries: _sequence,
 }

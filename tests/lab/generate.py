@@ -1,6 +1,6 @@
 """Cases of the property lab, from a seed or from Hypothesis; run as a program it says what they are made of.
 
-python -m tests.lab.generate --stats 2000     how often each construct occurs, and how many views run on DuckDB
+python -m tests.lab.generate --stats 2000     how often each construct occurs, how many views run
 python -m tests.lab.generate --show 42        one case as a SQL script
 """
 

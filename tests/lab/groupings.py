@@ -31,7 +31,7 @@ def _global(ctx: Context, from_: Source, where: str) -> Query:
     having = ""
     if ctx.choice.chance(15):
         ctx.note("having")
-        having = f" HAVING COUNT(*) > {ctx.choice.integer(0, 4)}"
+        having = f" HAVING COUNT(*) > {ctx.choice.pick((2, 0, 4))}"
     return Query(f"SELECT {chosen.sql()} FROM {from_.sql}{where}{having}", tuple(chosen.columns), 1)
 
 
@@ -48,9 +48,7 @@ def _keys(ctx: Context, from_: Source, *, expressions: bool) -> list[Expr | Ref]
 
 def _grouped(ctx: Context, from_: Source, where: str, keys: list[Expr | Ref], depth: int) -> Query:
     chosen = SelectList([], [])
-    terms = []
-    for key in keys:
-        terms.append(_add_key(ctx, chosen, key))
+    terms = [_add_key(ctx, chosen, key) for key in keys]
     _add_aggregates(ctx, chosen, from_.scope, at_least=0 if chosen.items and ctx.choice.chance(12) else 1)
     if any(isinstance(key, Ref) for key in keys) and ctx.choice.chance(8):
         ctx.note("group.key_expression")
@@ -119,7 +117,7 @@ def _having(ctx: Context, from_: Source, keys: list[Expr | Ref], chosen: SelectL
         value = aggregate(ctx, from_.scope, worst=Grade.STABLE)
         test = ctx.choice.pick(("<>", ">=", "<="))
         return f" HAVING {value.sql} {test} {random_literal(ctx.choice, value.type)}"
-    return f" HAVING COUNT(*) > {ctx.choice.integer(0, 2)}"
+    return f" HAVING COUNT(*) > {ctx.choice.pick((1, 0, 1, 2))}"
 
 
 def _grouping_sets(ctx: Context, from_: Source, where: str, depth: int) -> Query:
@@ -147,7 +145,7 @@ def _grouping_sets(ctx: Context, from_: Source, where: str, depth: int) -> Query
     if ctx.choice.chance(30):
         ctx.note("group.grouping")
         chosen.add(ctx, Expr(f"CAST(GROUPING({ctx.choice.pick(names)}) AS INT)", Type.INT))
-    having = f" HAVING COUNT(*) > {ctx.choice.integer(0, 2)}" if ctx.choice.chance(15) else ""
+    having = f" HAVING COUNT(*) > {ctx.choice.pick((1, 0, 1, 2))}" if ctx.choice.chance(15) else ""
     sql = f"SELECT {chosen.sql()} FROM {from_.sql}{where} GROUP BY {clause}{having}"
     return Query(sql, tuple(chosen.columns), min(2 * from_.size, 30 * len(keys)))
 
@@ -156,7 +154,8 @@ def _sets(ctx: Context, names: list[str]) -> str:
     """Grouping sets that name every key at least once (GROUPING_ID() counts the keys that are named)."""
     sets = [f"({', '.join(names)})"]
     for _ in range(ctx.choice.integer(1, 2)):
-        sets.append(f"({', '.join(ctx.choice.sample(names, ctx.choice.integer(0, len(names))))})")
+        some = ctx.choice.sample(names, ctx.choice.integer(0, len(names)))
+        sets += [f"({', '.join(some)})"]
     return ", ".join(sets)
 
 

@@ -30,8 +30,8 @@ def difference(
 ) -> Difference | None:
     """None where both are the same multiset.
 
-    Rows that agree in everything but their doubles form a group; within a group rows are paired so that their doubles
-    are close.
+    Rows that agree in everything but their doubles form a group; within a group rows are paired so that their
+    doubles are close.
     """
     ones, twos = _groups(expected), _groups(actual)
     missing: list[Cells] = []
@@ -79,7 +79,7 @@ def _key_cell(cell: Cell) -> Cell:
 def _unpaired(
     ones: list[Doubles], twos: list[Doubles], tolerance: float
 ) -> tuple[list[Doubles], list[Doubles]]:
-    """What is left when as many rows as possible are paired: in sorted order first, then by a maximum matching."""
+    """What is left when as many rows as possible are paired: in sorted order, or by a maximum matching."""
     ones, twos = sorted(ones), sorted(twos)
     if len(ones) == len(twos) and all(_close(a, b, tolerance) for a, b in zip(ones, twos, strict=True)):
         return [], []

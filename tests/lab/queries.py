@@ -1,10 +1,11 @@
 """Whole queries: a select of some kind, a set operation, or either of them under CTEs."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tests.lab.case import Column, Grade, Type
 from tests.lab.choice import Choice
-from tests.lab.context import Context, Query, Relation, keyable, select_item
+from tests.lab.context import Context, Query, Relation, keyable, of_type, select_item
 from tests.lab.groupings import grouped_select
 from tests.lab.scalars import random_literal, scalar
 from tests.lab.selects import plain_select
@@ -27,7 +28,9 @@ def write_view(
 
 def write_query(ctx: Context, depth: int) -> Query:
     ctx.note(f"depth.{depth}")
-    kind = ctx.choice.weighted([(80, "select"), (14, "set"), (8 if depth > 1 else 0, "cte"), (1, "no from")])
+    kind = ctx.choice.weighted(
+        [(80, "select"), (14, "set"), (8 * (depth > 1), "cte"), (2 * bool(ctx.reads), "no from")]
+    )
     if kind == "set":
         return _set_operation(ctx, depth)
     if kind == "cte":
@@ -49,7 +52,7 @@ def _select(ctx: Context, depth: int) -> Query:
 
 
 def _where(ctx: Context, from_: Source, depth: int) -> str:
-    if not ctx.choice.chance(42):
+    if not ctx.choice.chance(50 if depth == DEEPEST else 32):
         return ""
     ctx.note("where")
     return f" WHERE {condition(ctx, from_.scope, depth)}"
@@ -76,15 +79,16 @@ _OPERATORS = [
 
 
 def _set_operation(ctx: Context, depth: int) -> Query:
-    """Two or three queries of the same types; now and then without the parentheses, for precedence to settle."""
+    """Two or three queries of the same types; often without parentheses, for precedence to settle."""
     if ctx.choice.chance(5):
         return _values_union(ctx)
-    first, types = _any_operand(ctx, depth)
+    first, types, again = _any_operand(ctx, depth)
     sql, size, columns = first.sql, first.size, first.columns
     operators = [ctx.choice.weighted(_OPERATORS) for _ in range(ctx.choice.weighted([(4, 1), (1, 2)]))]
     for operator in operators:
         ctx.note(f"set.{operator.lower().replace(' ', '_')}")
-        other = _operand(ctx, depth, types)
+        similar = again is not None and ctx.choice.chance(15 if operator.startswith("UNION") else 45)
+        other = again() if again and similar else _operand(ctx, depth, types, again)
         style = ctx.choice.weighted([(5, "bare"), (2, "right"), (2, "both")])
         left = f"({sql})" if style == "both" else sql
         right = other.sql if style == "bare" else f"({other.sql})"
@@ -98,23 +102,29 @@ def _set_operation(ctx: Context, depth: int) -> Query:
     return Query(sql, columns, size)
 
 
-def _any_operand(ctx: Context, depth: int) -> tuple[Query, list[Type]]:
+def _any_operand(ctx: Context, depth: int) -> tuple[Query, list[Type], Callable[[], Query] | None]:
+    """A query, its types, and a way to get it again under another WHERE, with rows in common."""
     from_ = source(ctx, depth, joins=ctx.choice.chance(40))
     keys = keyable(from_.scope)
     if not keys:
-        query = _shaped(ctx, from_, depth, [Type.INT])
-        return query, [Type.INT]
+        return _shaped(ctx, from_, depth, [Type.INT]), [Type.INT], None
     refs = ctx.choice.sample(keys, ctx.choice.integer(1, 3))
-    names = [ctx.fresh("e") for _ in refs]
-    items = [select_item(ref.sql, name) for ref, name in zip(refs, names, strict=True)]
-    columns = tuple(Column(name, ref.type, ref.grade) for name, ref in zip(names, refs, strict=True))
-    sql = f"SELECT {', '.join(items)} FROM {from_.sql}{_where(ctx, from_, depth)}"
-    return Query(sql, columns, from_.size), [ref.type for ref in refs]
+
+    def query() -> Query:
+        names = [ctx.fresh("e") for _ in refs]
+        items = [select_item(ref.sql, name) for ref, name in zip(refs, names, strict=True)]
+        columns = tuple(Column(name, ref.type, ref.grade) for name, ref in zip(names, refs, strict=True))
+        sql = f"SELECT {', '.join(items)} FROM {from_.sql}{_where(ctx, from_, depth)}"
+        return Query(sql, columns, from_.size)
+
+    return query(), [ref.type for ref in refs], query
 
 
-def _operand(ctx: Context, depth: int, types: list[Type]) -> Query:
+def _operand(ctx: Context, depth: int, types: list[Type], other: Callable[[], Query] | None = None) -> Query:
+    """A query of these types over a source that has them; else the other one, if there is one."""
     from_ = source(ctx, depth, joins=ctx.choice.chance(25))
-    return _shaped(ctx, from_, depth, types)
+    fits = all(of_type(from_.scope, type_, Grade.STABLE) for type_ in types)
+    return _shaped(ctx, from_, depth, types) if fits or other is None else other()
 
 
 def _shaped(ctx: Context, from_: Source, depth: int, types: list[Type]) -> Query:

@@ -1,11 +1,11 @@
 """Random scalar expressions and predicates that mean the same in Spark and in DuckDB.
 
-Left out on purpose, because the engines differ: integer and decimal division, remainders of negative numbers, casts
-of fractions to integers (but for FLOOR) and of doubles to strings, positions below 1 in SUBSTRING, string and number
-coercions, anything that can overflow.
+Left out on purpose, because the engines differ: integer and decimal division, remainders of negative numbers,
+casts of fractions to integers (but for FLOOR) and of doubles to strings, positions below 1 in SUBSTRING,
+coercions between strings and numbers, anything that can overflow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 
@@ -32,7 +32,7 @@ def random_value(choice: Choice, type_: Type, *, tenths: bool = False) -> Value:
     if type_ is Type.BOOLEAN:
         return choice.chance(50)
     if tenths:
-        return float("nan") if choice.chance(2) else choice.integer(-5, 20) / 10
+        return float("nan") if choice.chance(3) and choice.chance(20) else choice.integer(-5, 20) / 10
     return choice.integer(-4, 12) / 4
 
 
@@ -51,13 +51,19 @@ def scalar(ctx: Context, scope: Sequence[Ref], type_: Type, depth: int, worst: G
         return Expr(random_literal(ctx.choice, type_), type_)
     if ctx.choice.chance(30):
         return _generic(ctx, scope, type_, depth, worst)
-    return _WRITERS[type_](ctx, scope, depth, worst)
+    if type_ is Type.BOOLEAN:
+        return Expr(f"({predicate(ctx, scope, depth - 1)})", Type.BOOLEAN)
+    if type_ is Type.DOUBLE:
+        return _double(ctx, scope, depth, worst)
+    return _call(ctx, scope, type_, depth)
 
 
 def _generic(ctx: Context, scope: Sequence[Ref], type_: Type, depth: int, worst: Grade) -> Expr:
     """The forms that exist for every type."""
     one = scalar(ctx, scope, type_, depth - 1, worst)
     two = scalar(ctx, scope, type_, depth - 1, worst)
+    if two.sql == one.sql:
+        two = Expr(random_literal(ctx.choice, type_), type_)
     grade = max(one.grade, two.grade)
     form = ctx.choice.weighted(
         [(4, "coalesce"), (4, "case"), (2, "nullif"), (2, "if"), (1, "greatest"), (1, "switch")]
@@ -81,103 +87,86 @@ def _generic(ctx: Context, scope: Sequence[Ref], type_: Type, depth: int, worst:
     return Expr(f"CASE WHEN {condition} THEN {one.sql} ELSE {two.sql} END", type_, grade)
 
 
-def _int(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Expr:
-    def arg(type_: Type, grade: Grade = Grade.STABLE) -> str:
-        return scalar(ctx, scope, type_, depth - 1, grade).sql
-
-    number = ctx.choice.integer(1, 3)
-    forms: list[tuple[int, Callable[[], str]]] = [
-        (3, lambda: f"({arg(Type.INT)} + {number})"),
-        (2, lambda: f"({arg(Type.INT)} - {arg(Type.INT)})"),
-        (2, lambda: f"({arg(Type.INT)} * {number})"),
-        (2, lambda: f"ABS({arg(Type.INT)})"),
-        (2, lambda: f"(ABS({arg(Type.INT)}) % {number + 1})"),
-        (1, lambda: f"PMOD({arg(Type.INT)}, {number + 1})"),
-        (2, lambda: f"LENGTH({arg(Type.STRING)})"),
-        (1, lambda: f"INSTR({arg(Type.STRING)}, 'b')"),
-        (3, lambda: f"{ctx.choice.pick(('YEAR', 'MONTH', 'DAY', 'QUARTER', 'DAYOFWEEK'))}({arg(Type.DATE)})"),
-        (1, lambda: f"DATEDIFF({arg(Type.DATE)}, {arg(Type.DATE)})"),
-        (1, lambda: f"CAST({arg(Type.BOOLEAN)} AS INT)"),
-        (1, lambda: f"CAST(FLOOR({arg(Type.DOUBLE, Grade.EXACT)}) AS INT)"),
-        (1, lambda: f"(-{arg(Type.INT)})"),
-    ]
-    return Expr(ctx.choice.weighted(forms)(), Type.INT)
-
-
-def _bigint(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Expr:
-    def arg(type_: Type) -> str:
-        return scalar(ctx, scope, type_, depth - 1).sql
-
-    forms: list[tuple[int, Callable[[], str]]] = [
-        (3, lambda: f"({arg(Type.BIGINT)} + {arg(Type.INT)})"),
-        (2, lambda: f"CAST({arg(Type.INT)} AS BIGINT)"),
-        (2, lambda: f"({arg(Type.BIGINT)} * 2)"),
-        (1, lambda: f"ABS({arg(Type.BIGINT)})"),
-        (1, lambda: f"COALESCE({arg(Type.BIGINT)}, {arg(Type.INT)})"),
-    ]
-    return Expr(ctx.choice.weighted(forms)(), Type.BIGINT)
-
-
-def _string(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Expr:
-    def arg(type_: Type) -> str:
-        return scalar(ctx, scope, type_, depth - 1).sql
-
-    number = ctx.choice.integer(1, 3)
-    forms: list[tuple[int, Callable[[], str]]] = [
-        (3, lambda: f"UPPER({arg(Type.STRING)})"),
-        (1, lambda: f"LOWER({arg(Type.STRING)})"),
-        (2, lambda: f"CONCAT({arg(Type.STRING)}, {arg(Type.STRING)})"),
-        (2, lambda: f"({arg(Type.STRING)} || '-')"),
-        (1, lambda: f"CONCAT_WS('-', {arg(Type.STRING)}, {arg(Type.STRING)})"),
-        (2, lambda: f"SUBSTRING({arg(Type.STRING)}, {number}, 2)"),
-        (1, lambda: f"{ctx.choice.pick(('LEFT', 'RIGHT'))}({arg(Type.STRING)}, {number})"),
-        (1, lambda: f"TRIM({arg(Type.STRING)})"),
-        (1, lambda: f"REPLACE({arg(Type.STRING)}, 'a', 'b')"),
-        (1, lambda: f"REVERSE({arg(Type.STRING)})"),
-        (1, lambda: f"LPAD({arg(Type.STRING)}, 3, '*')"),
-        (1, lambda: f"REPEAT({arg(Type.STRING)}, 2)"),
-        (
-            2,
-            lambda: (
-                f"CAST({arg(ctx.choice.pick((Type.INT, Type.BIGINT, Type.DATE, Type.BOOLEAN)))} AS STRING)"
-            ),
-        ),
-    ]
-    return Expr(ctx.choice.weighted(forms)(), Type.STRING)
-
-
-def _decimal(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Expr:
-    def arg(type_: Type) -> str:
-        return scalar(ctx, scope, type_, depth - 1).sql
-
-    forms: list[tuple[int, Callable[[], str]]] = [
-        (3, lambda: f"({arg(Type.DECIMAL)} + {arg(Type.DECIMAL)})"),
-        (2, lambda: f"({arg(Type.DECIMAL)} - 1.05)"),
-        (2, lambda: f"({arg(Type.DECIMAL)} * 2)"),
-        (1, lambda: f"ABS({arg(Type.DECIMAL)})"),
-        (2, lambda: f"CAST({arg(Type.INT)} AS DECIMAL(10,2))"),
-        (1, lambda: f"ROUND({arg(Type.DECIMAL)}, 1)"),
-    ]
-    return Expr(ctx.choice.weighted(forms)(), Type.DECIMAL)
+_INT = [
+    (3, (Type.INT,), "({0} + {n})"),
+    (2, (Type.INT, Type.INT), "({0} - {1})"),
+    (2, (Type.INT,), "({0} * {n})"),
+    (2, (Type.INT,), "ABS({0})"),
+    (2, (Type.INT,), "(ABS({0}) % ({n} + 1))"),
+    (1, (Type.INT,), "PMOD({0}, {n} + 1)"),
+    (1, (Type.INT,), "(-{0})"),
+    (2, (Type.STRING,), "LENGTH({0})"),
+    (1, (Type.STRING,), "INSTR({0}, 'b')"),
+    (1, (Type.DATE,), "YEAR({0})"),
+    (1, (Type.DATE,), "MONTH({0})"),
+    (1, (Type.DATE,), "DAY({0})"),
+    (1, (Type.DATE,), "QUARTER({0})"),
+    (1, (Type.DATE,), "DAYOFWEEK({0})"),
+    (1, (Type.DATE, Type.DATE), "DATEDIFF({0}, {1})"),
+    (1, (Type.BOOLEAN,), "CAST({0} AS INT)"),
+    (1, (Type.DOUBLE,), "CAST(FLOOR({0}) AS INT)"),
+]
+_BIGINT = [
+    (3, (Type.BIGINT, Type.INT), "({0} + {1})"),
+    (2, (Type.BIGINT,), "({0} * 2)"),
+    (1, (Type.BIGINT,), "ABS({0})"),
+    (1, (Type.BIGINT, Type.INT), "COALESCE({0}, {1})"),
+    (2, (Type.INT,), "CAST({0} AS BIGINT)"),
+]
+_STRING = [
+    (3, (Type.STRING,), "UPPER({0})"),
+    (1, (Type.STRING,), "LOWER({0})"),
+    (2, (Type.STRING, Type.STRING), "CONCAT({0}, {1})"),
+    (2, (Type.STRING,), "({0} || '-')"),
+    (1, (Type.STRING, Type.STRING), "CONCAT_WS('-', {0}, {1})"),
+    (2, (Type.STRING,), "SUBSTRING({0}, {n}, 2)"),
+    (1, (Type.STRING,), "LEFT({0}, {n})"),
+    (1, (Type.STRING,), "RIGHT({0}, {n})"),
+    (1, (Type.STRING,), "TRIM({0})"),
+    (1, (Type.STRING,), "REPLACE({0}, 'a', 'b')"),
+    (1, (Type.STRING,), "REVERSE({0})"),
+    (1, (Type.STRING,), "LPAD({0}, 3, '*')"),
+    (1, (Type.STRING,), "REPEAT({0}, 2)"),
+    (1, (Type.INT,), "CAST({0} AS STRING)"),
+    (1, (Type.BIGINT,), "CAST({0} AS STRING)"),
+    (1, (Type.DATE,), "CAST({0} AS STRING)"),
+    (1, (Type.BOOLEAN,), "CAST({0} AS STRING)"),
+]
+_DECIMAL = [
+    (3, (Type.DECIMAL, Type.DECIMAL), "({0} + {1})"),
+    (2, (Type.DECIMAL,), "({0} - 1.05)"),
+    (2, (Type.DECIMAL,), "({0} * 2)"),
+    (1, (Type.DECIMAL,), "ABS({0})"),
+    (1, (Type.DECIMAL,), "ROUND({0}, 1)"),
+    (2, (Type.INT,), "CAST({0} AS DECIMAL(10,2))"),
+]
+_DATE = [
+    (3, (Type.DATE,), "DATE_ADD({0}, {n})"),
+    (1, (Type.DATE,), "DATE_SUB({0}, {n})"),
+    (1, (Type.DATE,), "LAST_DAY({0})"),
+    (2, (Type.DATE,), "TRUNC({0}, 'MM')"),
+    (1, (Type.DATE,), "ADD_MONTHS({0}, {n})"),
+]
+_FORMS: dict[Type, Sequence[tuple[int, tuple[Type, ...], str]]] = {
+    Type.INT: _INT,
+    Type.BIGINT: _BIGINT,
+    Type.STRING: _STRING,
+    Type.DECIMAL: _DECIMAL,
+    Type.DATE: _DATE,
+}
 
 
-def _date(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Expr:
-    def arg(type_: Type) -> str:
-        return scalar(ctx, scope, type_, depth - 1).sql
-
-    number = ctx.choice.integer(1, 3)
-    forms: list[tuple[int, Callable[[], str]]] = [
-        (3, lambda: f"DATE_ADD({arg(Type.DATE)}, {number})"),
-        (1, lambda: f"DATE_SUB({arg(Type.DATE)}, {number})"),
-        (1, lambda: f"LAST_DAY({arg(Type.DATE)})"),
-        (2, lambda: f"TRUNC({arg(Type.DATE)}, 'MM')"),
-        (1, lambda: f"ADD_MONTHS({arg(Type.DATE)}, {number})"),
-    ]
-    return Expr(ctx.choice.weighted(forms)(), Type.DATE)
-
-
-def _boolean(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Expr:
-    return Expr(f"({predicate(ctx, scope, depth - 1)})", Type.BOOLEAN)
+def _call(ctx: Context, scope: Sequence[Ref], type_: Type, depth: int) -> Expr:
+    """A function or an operator of which at least the first argument can be a column."""
+    there = {ref.type for ref in scope if ref.grade is Grade.EXACT}
+    forms = [(weight, (types, form)) for weight, types, form in _FORMS[type_] if types[0] in there]
+    if not forms:
+        return Expr(random_literal(ctx.choice, type_), type_)
+    types, form = ctx.choice.weighted(forms)
+    arguments = [scalar(ctx, scope, argument, depth - 1, Grade.EXACT).sql for argument in types]
+    for place, argument in enumerate(arguments):
+        form = form.replace("{" + str(place) + "}", argument, 1)
+    return Expr(form.replace("{n}", str(ctx.choice.integer(1, 3))), type_)
 
 
 def _double(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Expr:
@@ -203,17 +192,6 @@ def _double(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade) -> Exp
     return Expr(f"SQRT(ABS({number}))", Type.DOUBLE, Grade.STABLE)
 
 
-_WRITERS: dict[Type, Callable[[Context, Sequence[Ref], int, Grade], Expr]] = {
-    Type.INT: _int,
-    Type.BIGINT: _bigint,
-    Type.STRING: _string,
-    Type.DECIMAL: _decimal,
-    Type.DATE: _date,
-    Type.BOOLEAN: _boolean,
-    Type.DOUBLE: _double,
-}
-
-
 def predicate(ctx: Context, scope: Sequence[Ref], depth: int) -> str:
     """A condition over the scope's columns, NULL-prone, true more often than not."""
     keys = keyable(scope)
@@ -227,7 +205,8 @@ def predicate(ctx: Context, scope: Sequence[Ref], depth: int) -> str:
         parts = [predicate(ctx, scope, depth - 1) for _ in range(2)]
         return "(" + f" {form.upper()} ".join(parts) + ")"
     if form == "not":
-        return f"NOT ({_simple_predicate(ctx, scope, 0, 'compare', ctx.choice.pick(keys))})"
+        key = ctx.choice.pick(keys)
+        return f"NOT ({key.sql} {ctx.choice.pick(('=', '<', '>'))} {random_literal(ctx.choice, key.type)})"
     if form in ("null", "not null"):
         return f"{ctx.choice.pick(scope).sql} IS {form.upper()}"
     return _simple_predicate(ctx, scope, depth, form, ctx.choice.pick(keys))
@@ -259,8 +238,8 @@ def _simple_predicate(ctx: Context, scope: Sequence[Ref], depth: int, form: str,
             ("NOT LIKE 'a%'", "LIKE '%b%'", "NOT LIKE '_'", "LIKE '%'", "RLIKE '^[a-z]'")
         )
         return f"{key.sql} {pattern}"
-    if form == "boolean":
-        condition = scalar(ctx, scope, Type.BOOLEAN, 0).sql
+    if form == "boolean" and (flags := of_type(scope, Type.BOOLEAN)):
+        condition = ctx.choice.pick(flags).sql
         test = ctx.choice.pick(
             (" IS NOT FALSE", "", " IS NOT TRUE", " IS TRUE", " IS NOT FALSE", " IS NOT TRUE")
         )
@@ -270,7 +249,7 @@ def _simple_predicate(ctx: Context, scope: Sequence[Ref], depth: int, form: str,
     )
     left = key.sql if ctx.choice.chance(60) else arg()
     right = constant() if ctx.choice.chance(60) else arg()
-    return f"{left} {operator} {right if right != left else constant()}"
+    return f"{left} {operator} {right if key.sql not in right else constant()}"
 
 
 def _order(value: Value) -> str | float:

@@ -14,8 +14,8 @@ LARGEST = 1500.0  # rows that a FROM clause may be guessed to give
 class Source:
     """A FROM clause and the columns it brings into scope.
 
-    `stars` are the aliases whose `alias.*` can be written; `plain_star` says that `*` gives the same columns in the
-    same order in every engine.
+    `stars` are the aliases whose `alias.*` can be written; `plain_star` says that `*` gives the same columns
+    in the same order in every engine.
     """
 
     sql: str
@@ -28,7 +28,7 @@ class Source:
 
 
 def source(ctx: Context, depth: int, *, aliased: bool = False, joins: bool = True) -> Source:
-    """`aliased` is for subqueries: every relation gets an alias of its own, so that outer names stay in reach."""
+    """`aliased` is for subqueries: every relation gets an alias of its own, so outer names stay in reach."""
     one = _relation(ctx, depth, aliased=aliased)
     count = ctx.choice.weighted([(50, 0), (38, 1), (12, 2)]) if joins and ctx.budget > 0 else 0
     for _ in range(count):
@@ -52,7 +52,7 @@ def _relation(ctx: Context, depth: int, *, aliased: bool) -> Source:
     ctx.budget -= 1
     if depth > 1 and ctx.budget > 0 and ctx.choice.chance(45):
         return _derived_table(ctx, depth)
-    if ctx.choice.chance(4):
+    if ctx.reads and ctx.choice.chance(6):
         return _values(ctx)
     relation = _pick_relation(ctx)
     ctx.reads[relation.name] += 1
@@ -172,7 +172,7 @@ def _condition(ctx: Context, left: Source, right: Source) -> tuple[str, float]:
     crowded = left.size * right.size / 5 > LARGEST
     parts, selectivity = [], 1.0
     equal = crowded or ctx.choice.chance(85)
-    for one, two in ctx.choice.sample(pairs, 1 + (crowded or ctx.choice.chance(20))) if equal else []:
+    for one, two in ctx.choice.sample(pairs, 1 + (crowded or ctx.choice.chance(12))) if equal else []:
         operator = "<=>" if ctx.choice.chance(15) else "="
         ctx.note("join.null_safe" if operator == "<=>" else "join.equal")
         parts.append(f"{one.sql} {operator} {two.sql}")

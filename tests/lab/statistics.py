@@ -42,11 +42,12 @@ def report(case_of: Callable[[int], Case], seeds: Iterable[int]) -> str:
     seconds = time.perf_counter() - started
     views = seen["views"]
     lines = [
-        f"{views} views in {seconds:.1f} s ({generating:.1f} s of it generating); {len(failures)} failed on DuckDB",
-        f"{seen['with rows'] / views:.1%} of the views have rows, on average {seen['rows'] / views:.0f};"
-        f" {seen['large']} have more than 2000",
-        f"{seen['changed answers'] / max(1, seen['batches']):.1%} of the batches change the first view's answer;"
-        f" {seen['idle cases'] / seen['cases']:.1%} of the cases never do",
+        f"{views} views in {seconds:.1f} s ({generating:.1f} s of it generating)",
+        f"{len(failures)} failed on DuckDB",
+        f"{seen['with rows'] / views:.1%} of the views have rows, on average {seen['rows'] / views:.0f}",
+        f"{seen['large']} have more than 2000",
+        f"{seen['changed answers'] / max(1, seen['batches']):.1%} of the batches change the first view",
+        f"{seen['idle cases'] / seen['cases']:.1%} of the cases have no batch that does",
         *(f"{count / views:8.2%}  {name}" for name, count in sorted(features.items())),
         "changes, by kind:",
         *(f"{count / sum(kinds.values()):8.2%}  {name}" for name, count in kinds.most_common()),

@@ -62,7 +62,8 @@ def _in(ctx: Context, outer: Sequence[Ref], inner: Source, depth: int, kind: str
     one, two = ctx.choice.pick(_pairs(outer, inner))
     if ctx.choice.chance(20):
         ctx.note("subquery.in_grouped")
-        return f"{one.sql} {kind.upper()} (SELECT {two.sql} FROM {inner.sql} GROUP BY {two.sql} HAVING COUNT(*) > 1)"
+        groups = f"SELECT {two.sql} FROM {inner.sql} GROUP BY {two.sql} HAVING COUNT(*) > 1"
+        return f"{one.sql} {kind.upper()} ({groups})"
     where = _inner_where(ctx, outer, inner, depth, correlated=35)
     distinct = "DISTINCT " * ctx.choice.chance(10)
     return f"{one.sql} {kind.upper()} (SELECT {distinct}{two.sql} FROM {inner.sql}{where})"
@@ -78,7 +79,7 @@ def _row_in(ctx: Context, pairs: list[tuple[Ref, Ref]], inner: Source) -> str:
 def _scalar_comparison(ctx: Context, outer: Sequence[Ref], depth: int) -> str:
     value = scalar_subquery(ctx, outer, depth, worst=Grade.STABLE)
     left = scalar(ctx, outer, value.type, 0, Grade.STABLE)
-    return f"{left.sql} {ctx.choice.pick(('<=', '>=', '<>', '=', '<'))} {value.sql}"
+    return f"{left.sql} {ctx.choice.pick(('<=', '>=', '<>', '<>', '='))} {value.sql}"
 
 
 def scalar_subquery(ctx: Context, scope: Sequence[Ref], depth: int, worst: Grade = Grade.ROUNDED) -> Expr:

@@ -1,7 +1,7 @@
 """Window functions with PARTITION BY, several per select, frames, QUALIFY.
 
-What hangs on the order of rows (row_number, lag, frames of rows) is ordered by all columns, so that rows that tie are
-equal and the answer is the same whichever comes first.
+What hangs on the order of rows (row_number, lag, frames of rows) is ordered by all columns, so that rows that
+tie are equal and the answer is the same whichever comes first.
 """
 
 from collections.abc import Sequence
@@ -155,7 +155,7 @@ def _qualify(ctx: Context, from_: Source, window: Window) -> str:
     ctx.note("qualify")
     value = window_function(ctx, from_.scope, window)
     if value.type in (Type.INT, Type.BIGINT):
-        test = f"{value.sql} {ctx.choice.pick(('<=', '=', '>'))} {ctx.choice.integer(1, 3)}"
+        test = f"{value.sql} {ctx.choice.pick(('<=', '>=', '<=', '='))} {ctx.choice.integer(1, 3)}"
     else:
         test = f"{value.sql} IS NOT NULL"
     return f" QUALIFY {test}" + (f" OR {predicate(ctx, from_.scope, 0)}" if ctx.choice.chance(20) else "")

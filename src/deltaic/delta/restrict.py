@@ -49,7 +49,9 @@ class _Restriction:
             case Generate() | Apply() if _within(exprs, node.input.columns):
                 return replace(node, input=self.of(node.input, exprs, keys))
             case UnionAll():
-                return replace(node, branches=tuple(self._branch(node, b, exprs, keys) for b in node.branches))
+                return replace(
+                    node, branches=tuple(self._branch(node, b, exprs, keys) for b in node.branches)
+                )
             case Join() if _within(exprs, node.left.columns) and node.kind is not JoinKind.FULL:
                 return replace(node, left=self.of(node.left, exprs, keys))
             case Join(kind=JoinKind.INNER) if _within(exprs, node.right.columns):
@@ -63,9 +65,7 @@ class _Restriction:
     def _semi_join(self, node: Node, exprs: tuple[Expr, ...], keys: Ref) -> Node:
         """Each use of the keys has column names of its own, so that they can meet in one tree."""
         self.copies += 1
-        renamed = tuple(
-            Item(f"{f.name}_{self.copies}", col(f.name), f.type, f.nullable) for f in keys.schema
-        )
+        renamed = tuple(Item(f"{f.name}_{self.copies}", col(f.name), f.type, f.nullable) for f in keys.schema)
         if not exprs:
             return Join(node, Project(keys, renamed), JoinKind.SEMI, None)
         pairs = zip(exprs, renamed, strict=True)
@@ -80,5 +80,3 @@ def _substituted(exprs: tuple[Expr, ...], by: dict[str, Expr]) -> tuple[Expr, ..
 def _within(exprs: tuple[Expr, ...], columns: Sequence[str]) -> bool:
     names = set(columns)
     return all(expr.columns <= names for expr in exprs)
-
-

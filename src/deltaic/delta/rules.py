@@ -349,7 +349,8 @@ def _with_weight(node: Node, columns: tuple[str, ...], weight: Expr) -> Project:
 
 def _renamed_weight(node: Node) -> Project:
     items = tuple(
-        Item(OTHER_WEIGHT, col(WEIGHT), "bigint", False) if item.name == WEIGHT else item for item in keep(node)
+        Item(OTHER_WEIGHT, col(WEIGHT), "bigint", False) if item.name == WEIGHT else item
+        for item in keep(node)
     )
     return Project(node, items)
 

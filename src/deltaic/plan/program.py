@@ -116,7 +116,11 @@ def _sum_weight() -> Expr:
 def _not_negative() -> Expr:
     """A row taken out more often than it is there can only mean that view and change do not fit."""
     return join_parts(
-        "CASE WHEN ", col(WEIGHT), " >= 0 THEN ", col(WEIGHT), f" ELSE CAST(raise_error('{MISMATCH}') AS BIGINT) END"
+        "CASE WHEN ",
+        col(WEIGHT),
+        " >= 0 THEN ",
+        col(WEIGHT),
+        f" ELSE CAST(raise_error('{MISMATCH}') AS BIGINT) END",
     )
 
 

@@ -1,8 +1,8 @@
 """The Delta jars: resolved once by Spark's own resolver into a cache, passed as files ever after.
 
-Resolving at every start costs seconds and needs the network. Of the 33 jars that Delta's artifact names, Spark
-already has all but Delta's own (tried: DDL, MERGE, time travel, change feed, OPTIMIZE, deletion vectors, clone,
-VACUUM), so the others are excluded and never downloaded: 12 MB instead of 87.
+Resolving at every start costs seconds and needs the network. Of the 33 jars that Delta's artifact names,
+Spark already has all but Delta's own (tried: DDL, MERGE, time travel, change feed, OPTIMIZE, deletion
+vectors, clone, VACUUM), so the others are excluded and never downloaded: 12 MB instead of 87.
 
 Settings, all by environment variable, since they are needed before there is a session:
 DELTAIC_JARS (a folder, or a comma-separated list: use these), DELTAIC_CACHE (instead of ~/.cache/deltaic) and
@@ -89,7 +89,8 @@ def _given_jars(given: str) -> list[str]:
         if missing:
             raise SetupError(f"DELTAIC_JARS names what is not there: {', '.join(missing)}", hint=hint)
     if not any("delta-spark" in os.path.basename(jar) for jar in jars):
-        raise SetupError(f"DELTAIC_JARS ({given}) has no delta-spark jar", hint=f"{hint} Needed: {coordinates()}")
+        what = f"DELTAIC_JARS ({given}) has no delta-spark jar; {coordinates()} is needed"
+        raise SetupError(what, hint=hint)
     return jars
 
 
@@ -128,12 +129,12 @@ def _spark_resolver(folder: Path) -> str:
     script = "spark-submit.cmd" if os.name == "nt" else "spark-submit"
     command = [os.path.join(home, "bin", script), "--master", "local[1]"]
     command += ["--packages", coordinates(), "--exclude-packages", _SPARK_HAS_THESE]
-    command += ["--conf", f"spark.jars.ivy={folder}", "--conf", f"spark.jars.ivySettings={settings}", str(nothing)]
+    command += ["--conf", f"spark.jars.ivy={folder}", "--conf", f"spark.jars.ivySettings={settings}"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     try:
         ran = subprocess.run(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", timeout=_RESOLVE_SECONDS, check=False,
+            [*command, str(nothing)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", timeout=_RESOLVE_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"gave up after {_RESOLVE_SECONDS} seconds"
@@ -155,8 +156,9 @@ def _not_fetched(output: str) -> SetupError:
     said = "\n".join(f"    {line.strip()}" for line in lines[-12:]) or "    (nothing)"
     tried = f"{coordinates()} could not be fetched from {repository()}; the resolver's last words:\n{said}"
     hint = (
-        "Set DELTAIC_MAVEN_MIRROR to a Maven repository that this machine can reach, or DELTAIC_JARS to a folder "
-        "that holds the jars. Behind a proxy: SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=... -Dhttps.proxyPort=...'."
+        "Set DELTAIC_MAVEN_MIRROR to a Maven repository that this machine can reach, or DELTAIC_JARS to a "
+        "folder that holds the jars. Behind a proxy: "
+        "SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=... -Dhttps.proxyPort=...'."
     )
     return SetupError(_without_passwords(tried), hint=hint)
 

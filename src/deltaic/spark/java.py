@@ -11,8 +11,8 @@ from deltaic.errors import SetupError
 
 OLDEST = 17
 HOW_TO_GET_IT = (
-    f"Install a JDK {OLDEST} or 21 (https://adoptium.net; Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17), then put java on the PATH or set JAVA_HOME."
+    f"Install a JDK {OLDEST} or 21 (https://adoptium.net; Debian and Ubuntu: apt-get install "
+    "openjdk-17-jre-headless; macOS: brew install openjdk@17), then put java on the PATH or set JAVA_HOME."
 )
 
 

@@ -1,11 +1,10 @@
-"""Spark sessions: an embedded one of our own, Delta's settings for a user's, and a private copy per refresh."""
+"""Spark sessions: an embedded one, Delta's settings for a user's own, and a private copy per refresh."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from deltaic.spark.java import require_java
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_launch: Any = launch_gateway  # it has no types
 
 # They belong to one statement, not to a session; a copy that carried them would mark the wrong commits.
 _OF_ONE_STATEMENT = (
@@ -40,7 +40,7 @@ _WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
 
 def configure(builder: SparkSession.Builder, *, jars: bool = True) -> SparkSession.Builder:
     """Give a builder of the user's own what Delta needs; `jars=False` where the cluster has them already."""
-    # Other extensions and jars stay: the builder has no public way to ask, and setting a key replaces its value.
+    # Other extensions and jars stay. The builder has no public way to ask for them, and setting replaces.
     options: Mapping[str, Any] = getattr(builder, "_options", {})
     wanted = {"spark.sql.extensions": [DELTA_EXTENSION], "spark.jars": delta_jars() if jars else []}
     for key, values in wanted.items():
@@ -56,8 +56,8 @@ def local_session(
 ) -> SparkSession:
     """An embedded Spark with Delta, tuned for one small machine and quiet; the active one if it has Delta.
 
-    Environment: DELTAIC_MASTER (instead of local[*]), DELTAIC_DRIVER_MEMORY (such as 4g), DELTAIC_SPARK_LOG (a file
-    to keep what the JVM prints, or - for the terminal).
+    Environment: DELTAIC_MASTER (instead of local[*]), DELTAIC_DRIVER_MEMORY (such as 4g), DELTAIC_SPARK_LOG
+    (a file to keep what the JVM prints, or - for the terminal).
     """
     active = _active_session()
     if active is not None:
@@ -89,7 +89,8 @@ def fork(session: SparkSession) -> SparkSession:
     server's clone starts with copies of them. Give it back with `release`.
     """
     if is_connect(session):
-        clone: SparkSession = session.cloneSession()  # type: ignore[operator]
+        remote: Any = session
+        clone: SparkSession = remote.cloneSession()
         for key in _OF_ONE_STATEMENT:
             clone.conf.unset(key)
         return clone
@@ -139,8 +140,8 @@ def _active_session() -> SparkSession | None:
 def _reuse(active: SparkSession, extra: Mapping[str, str]) -> SparkSession:
     if not has_delta(active):
         raise SetupError(
-            "this process already runs a Spark session without Delta, and there can only be one Spark per process",
-            hint="Stop it first, or build it with deltaic.configure(builder) and open Deltaic on that session.",
+            "this process already runs a Spark session without Delta, and a process can run only one Spark",
+            hint="Stop it first, or build it with deltaic.configure(builder) and open Deltaic on that one.",
         )
     for key, value in extra.items():
         if active.conf.get(key, None) != value:
@@ -168,7 +169,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": os.environ.get("DELTAIC_DRIVER_MEMORY") or _driver_memory(),
-        # The default of 50 makes every commit and every read of an old version take seconds on a small machine.
+        # The default of 50 makes every commit and every read of an old version cost seconds on two cores.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
     settings.update([_WHOLE_PATHS_IN_PLANS])
@@ -213,7 +214,7 @@ def _start(conf: SparkConf) -> None:
         return
     with _jvm_output() as log:
         try:
-            gateway = launch_gateway(conf, {"stdout": log, "stderr": log} if log else None)
+            gateway: Any = _launch(conf, {"stdout": log, "stderr": log} if log else None)
             SparkContext(conf=conf, gateway=gateway)
         except Exception as problem:
             require_java()
@@ -243,12 +244,25 @@ def _last_lines(log: IO[str] | None) -> str:
 
 
 def _copy_settings(parent: SparkSession, child: SparkSession) -> None:
-    """`newSession` starts from what Spark was started with; what was set since has to be carried over."""
-    there = child.conf.getAll
-    for key, value in parent.conf.getAll.items():
+    """`newSession` starts from what Spark was started with; what was changed since has to be carried over."""
+    here, there = parent.conf.getAll, _settings_of_a_new_session(child)
+    for key in there.keys() - here.keys():
+        child.conf.unset(key)
+    for key, value in here.items():
         ours = key.startswith(("spark.sql.", "spark.databricks.")) and key not in _OF_ONE_STATEMENT
         if ours and there.get(key) != value and _may_set(child, key):
             child.conf.set(key, value)
+
+
+_NEW_SESSION_SETTINGS: dict[str, dict[str, str]] = {}
+
+
+def _settings_of_a_new_session(new: SparkSession) -> dict[str, str]:
+    """Listing the settings takes some 10 ms, and they are the same for every new session of one Spark."""
+    application = new.sparkContext.applicationId
+    if application not in _NEW_SESSION_SETTINGS:
+        _NEW_SESSION_SETTINGS[application] = new.conf.getAll
+    return _NEW_SESSION_SETTINGS[application]
 
 
 def _may_set(session: SparkSession, key: str) -> bool:

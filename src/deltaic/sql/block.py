@@ -153,7 +153,9 @@ class Block:
         names = [part.name for part in parts]
         start, stops = parts[0].meta.get("start"), [part.meta.get("end") for part in parts]
         if start is None or None in stops:
-            self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"the place of {node.sql()} in the text is not known")
+            self.context.refuse(
+                Code.UNSUPPORTED_SYNTAX, f"the place of {node.sql()} in the text is not known"
+            )
         found = self.scope.resolve(names)
         if found is None:
             alias = self.aliases.get(names[0].lower())
@@ -184,7 +186,9 @@ class Block:
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
         for call in self.calls(span, hidden):
             if call.name in functions.NON_DETERMINISTIC:
-                self.context.refuse(Code.NON_DETERMINISTIC, f"{call.name}() is not decided by the row", call.span[0])
+                self.context.refuse(
+                    Code.NON_DETERMINISTIC, f"{call.name}() is not decided by the row", call.span[0]
+                )
             if self._is_function(call) and not self.context.catalog.is_builtin(call.name):
                 self.context.refuse(
                     Code.UNKNOWN_FUNCTION,
@@ -195,11 +199,15 @@ class Block:
             bare = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
             if bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE:
                 if self.scope.resolve([token.text]) is None:
-                    self.context.refuse(Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start)
+                    self.context.refuse(
+                        Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start
+                    )
 
     def _is_function(self, call: Call) -> bool:
         token = self.text.tokens[self.text.index_at(call.span[0])]
-        return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() not in _NOT_CALLS
+        return (
+            token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() not in _NOT_CALLS
+        )
 
     def subquery_span(self, node: exp.Expression) -> Span:
         """Where a subquery stands, with EXISTS, or with IN, its NOT and its left side."""
@@ -272,7 +280,9 @@ class Grouped:
     special: Callable[[Call], Expr | None]
     """grouping() and grouping_id()."""
 
-    def matches(self, block: Block, tree: exp.Expression, span: Span, hidden: list[Span]) -> list[Replacement]:
+    def matches(
+        self, block: Block, tree: exp.Expression, span: Span, hidden: list[Span]
+    ) -> list[Replacement]:
         found: list[Replacement] = []
         for call in block.aggregate_calls(tree, span):
             special = self.special(call)

@@ -77,7 +77,8 @@ class Grouping:
         sets = self.sets or [tuple(range(len(self.elements)))]
         places = self.argument_places(call) or list(range(len(self.elements)))
         values = [
-            sum((place not in members) << bit for bit, place in enumerate(reversed(places))) for members in sets
+            sum((place not in members) << bit for bit, place in enumerate(reversed(places)))
+            for members in sets
         ]
         kind = "TINYINT" if call.name == "grouping" else "BIGINT"
         if self.set_column is None:
@@ -130,14 +131,15 @@ def read_grouping(block: Block, group: exp.Group | None, items: Items) -> Groupi
         units = [reader.members(inner) for inner in tree.expressions]
         if not units:  # GROUP BY a, b WITH ROLLUP
             return Grouping(reader.elements, _sets(tree, [(i,) for members in plain for i in members]))
-        if isinstance(tree, exp.GroupingSets) and reader.listed_before(tree):  # GROUP BY a, b GROUPING SETS (...)
+        if isinstance(tree, exp.GroupingSets) and reader.listed_before(
+            tree
+        ):  # GROUP BY a, b GROUPING SETS (...)
             return Grouping(reader.elements, units)
         parts.append(_sets(tree, units))
     if not with_sets:
         return Grouping(reader.elements, None)
     combined = [
-        tuple(dict.fromkeys(index for members in choice for index in members))
-        for choice in product(*parts)
+        tuple(dict.fromkeys(index for members in choice for index in members)) for choice in product(*parts)
     ]
     if combined == [()]:  # GROUPING SETS (()) is what no GROUP BY is
         return Grouping([], None)

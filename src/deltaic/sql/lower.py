@@ -82,7 +82,9 @@ class Lowering:
         for clause in ("limit", "offset", "fetch"):
             if tree.args.get(clause) is not None:
                 self.context.refuse(
-                    Code.LIMIT, f"{clause.upper()} keeps some rows of all", hint="Rank by a partition instead."
+                    Code.LIMIT,
+                    f"{clause.upper()} keeps some rows of all",
+                    hint="Rank by a partition instead.",
                 )
         for clause, code in (("pivots", Code.PIVOT), ("sample", Code.SAMPLE)):
             if tree.args.get(clause):
@@ -112,7 +114,9 @@ class Lowering:
     def union(self, *branches: Node) -> UnionAll:
         query = " UNION ALL ".join(f"SELECT * FROM {stub(branch.schema)}" for branch in branches)
         typed = self.context.catalog.types(query)
-        nullable = [any(pair) for pair in zip(*([f.nullable for f in b.schema] for b in branches), strict=True)]
+        nullable = [
+            any(pair) for pair in zip(*([f.nullable for f in b.schema] for b in branches), strict=True)
+        ]
         names = [name.split("#")[0] for name in branches[0].columns]
         fields = tuple(
             Field(self.context.names.fresh(name), f.type, null)
@@ -124,7 +128,9 @@ class Lowering:
         """Each row of either side once, with how often it stands in the left and in the right."""
 
         def tagged(node: Node, here: str, there: str) -> Project:
-            marks = tuple(Item(self.context.names.fresh("side"), text(m), "bigint", False) for m in (here, there))
+            marks = tuple(
+                Item(self.context.names.fresh("side"), text(m), "bigint", False) for m in (here, there)
+            )
             return Project(node, keep(node) + marks)
 
         both = self.union(tagged(left, "1L", "0L"), tagged(right, "0L", "1L"))
@@ -136,9 +142,7 @@ class Lowering:
         )
         return Aggregate(both, groups, counts)
 
-    def counted_copies(
-        self, left: Node, right: Node, tree: exp.SetOperation, distinct_rows: bool
-    ) -> Node:
+    def counted_copies(self, left: Node, right: Node, tree: exp.SetOperation, distinct_rows: bool) -> Node:
         """INTERSECT keeps a row min(l, r) times, EXCEPT max(l - r, 0) times; without ALL, once at most."""
         counted = self.counted(left, right)
         here, there = (col(name) for name in counted.columns[-2:])

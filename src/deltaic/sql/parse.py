@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -155,9 +156,20 @@ class Text:
         return list(zip(starts, ends, strict=True))
 
 
+class _Tokenizer(Spark.Tokenizer):
+    """Without sqlglot's habit of taking all that follows SHOW or EXPLAIN as one token."""
+
+    COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+class _TokenSpark(Spark):
+    Tokenizer = _Tokenizer
+    tokenizer_class = _Tokenizer
+
+
 def _tokenize(sql: str) -> list[Token]:
     try:
-        return Spark().tokenize(sql)
+        return _TokenSpark().tokenize(sql)
     except TokenError as error:
         raise ParseError(f"the text cannot be read: {error}") from None
 

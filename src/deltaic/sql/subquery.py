@@ -181,5 +181,3 @@ def _membership(block: Block, needles: tuple[Expr, ...], sub: _Subquery, negated
 
 def _nullable(node: Node, expr: Expr) -> bool:
     return expr.column is None or node.fields[expr.column].nullable
-
-

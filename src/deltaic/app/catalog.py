@@ -1,0 +1,313 @@
+"""Where tables and views are found: the folders of a local warehouse, or a session's own catalog."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.errors import PySparkException
+
+from deltaic.algebra.expr import quote
+from deltaic.app.definition import PROPERTY, Definition
+from deltaic.errors import DependencyError, MissingError, NameProblem
+from deltaic.store.log import Log
+from deltaic.store.quoting import text_literal
+from deltaic.store.table import TableRef, table_at, table_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RESERVED = "__deltaic_"
+
+
+class Catalog(ABC):
+    """Names to Delta tables. A view's own table is found by the view's name."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def current_schema(self) -> str:
+        return self.spark.catalog.currentDatabase()
+
+    def qualified(self, parts: tuple[str, ...]) -> tuple[str, str]:
+        """Schema and name of a view; a name the catalog cannot hold is refused."""
+        *prefix, name = parts
+        if len(prefix) > 1 and prefix[0].lower() != "spark_catalog":
+            raise NameProblem(f"views live in the session's catalog, not in {prefix[0]}")
+        schema = prefix[-1] if prefix else self.current_schema()
+        if name.lower().startswith(RESERVED) or schema.lower().startswith(RESERVED):
+            raise NameProblem(f"names that begin with {RESERVED} are Deltaic's own")
+        if not name.strip() or any(c in name for c in "/\\\0") or name in (".", ".."):
+            raise NameProblem(f"{name!r} cannot be the name of a view")
+        return schema, name
+
+    @abstractmethod
+    def view_names(self) -> list[tuple[str, str]]:
+        """Schema and name of every view."""
+
+    @abstractmethod
+    def view_ref(self, schema: str, name: str) -> TableRef:
+        """The table of a view, there or not."""
+
+    @abstractmethod
+    def table_ref(self, schema: str, name: str) -> TableRef | None:
+        """A table that is no view; None if there is none. A source that is not Delta is refused."""
+
+    def exists(self, schema: str, name: str) -> str | None:
+        """What has that name, if anything has."""
+        if (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.view_names()}:
+            return "a materialized view"
+        try:
+            found = self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}")
+        except PySparkException:
+            found = False
+        return "a table or view" if found else None
+
+    def definition(self, schema: str, name: str) -> Definition:
+        """What the view of that name is, as its newest properties say."""
+        for found in self.view_names():
+            if (found[0].lower(), found[1].lower()) == (schema.lower(), name.lower()):
+                return self.read_definition(self.view_ref(*found))
+        raise MissingError(f"there is no materialized view {schema}.{name}")
+
+    def read_definition(self, ref: TableRef) -> Definition:
+        return Definition.from_json(Log(ref, self.spark).snapshot().properties[PROPERTY])
+
+    def register(self, definition: Definition) -> None:
+        """Lets people read the view by its name: a Spark VIEW that shows the user's columns only."""
+        ref = self.view_ref(definition.schema, definition.name)
+        columns = ", ".join(quote(column) for column in definition.columns)
+        comment = f" COMMENT {text_literal(definition.comment)}" if definition.comment else ""
+        kind, name = _reader(definition.schema, definition.name)
+        self.spark.sql(f"CREATE OR REPLACE {kind} {name}{comment} AS SELECT {columns} FROM {ref.relation}")
+
+    def register_odd_names(self, session: SparkSession) -> None:
+        """Temporary readers are the session's own; another session that runs a view's query needs them too."""
+        for schema, name in self.view_names():
+            if not _is_plain(schema, name):
+                definition = self.definition(schema, name)
+                columns = ", ".join(quote(column) for column in definition.columns)
+                relation = self.view_ref(schema, name).relation
+                session.sql(
+                    f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {columns} FROM {relation}"
+                )
+
+    def unregister(self, schema: str, name: str) -> None:
+        self.spark.sql(f"DROP VIEW IF EXISTS {_reader(schema, name)[1]}")
+
+    def location(self, schema: str, name: str) -> str | None:
+        """Where a new view's table goes, if the catalog does not decide it."""
+        return None
+
+    @abstractmethod
+    def remove(self, definition: Definition) -> None:
+        """Deletes a view's table."""
+
+    @abstractmethod
+    def prepare(self, schema: str, name: str) -> None:
+        """Makes room for a view's table: what an interrupted CREATE left is taken away."""
+
+
+def _is_plain(schema: str, name: str) -> bool:
+    return re.fullmatch(r"\w+", schema + name, re.ASCII) is not None
+
+
+def _reader(schema: str, name: str) -> tuple[str, str]:
+    """Spark's catalog takes names of plain letters only; a temporary view takes any."""
+    if _is_plain(schema, name):
+        return "VIEW", f"{quote(schema)}.{quote(name)}"
+    return "TEMPORARY VIEW", quote(name)
+
+
+class LocalCatalog(Catalog):
+    """`<warehouse>/<schema>/<table>`: the folders are the catalog, and Spark's is filled from them."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        super().__init__(spark)
+        self.root = root
+
+    def open(self) -> None:
+        (self.root / "default").mkdir(parents=True, exist_ok=True)
+        (self.root / ".deltaic").mkdir(exist_ok=True)
+        shutil.rmtree(self.root / ".deltaic" / "trash", ignore_errors=True)
+        self.spark.sql(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
+        for schema in self.schemas():
+            location = text_literal(str(self.root / schema))
+            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)} LOCATION {location}")
+            for name, folder in self.tables(schema):
+                self.attach(schema, name, folder)
+
+    def attach(self, schema: str, name: str, folder: Path) -> None:
+        ref = table_at(folder, f"{schema}.{name}")
+        definition = Log(ref, self.spark).snapshot().properties.get(PROPERTY)
+        if definition is not None:
+            self.register(Definition.from_json(definition))
+            return
+        location = text_literal(str(folder))
+        self.spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}"
+        )
+
+    def close(self) -> None:
+        """Empties Spark's catalog; tables are attached by LOCATION, so their data stays."""
+        for schema in self.schemas():
+            for name, folder in self.tables(schema):
+                ref = table_at(folder, f"{schema}.{name}")
+                if self.is_view(ref):
+                    self.unregister(schema, name)
+                else:
+                    self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
+            if schema != "default":
+                self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
+
+    def schemas(self) -> list[str]:
+        return sorted(
+            entry.name for entry in os.scandir(self.root) if entry.is_dir() and not entry.name.startswith(".")
+        )
+
+    def tables(self, schema: str) -> Iterator[tuple[str, Path]]:
+        """Name and folder of each Delta table; a link names a folder elsewhere."""
+        for entry in sorted(os.scandir(self.root / schema), key=lambda e: e.name):
+            if entry.name.endswith(LINK) and entry.is_file():
+                yield (
+                    entry.name.removesuffix(LINK),
+                    Path(json.loads(Path(entry.path).read_text())["location"]),
+                )
+            elif entry.is_dir() and (Path(entry.path) / "_delta_log").is_dir():
+                yield entry.name, Path(entry.path)
+
+    def folder(self, schema: str, name: str) -> Path:
+        """The folder of a table; Spark's names ignore case, folders may not."""
+        for there in self.schemas():
+            if there.lower() == schema.lower():
+                for found, folder in self.tables(there):
+                    if found.lower() == name.lower():
+                        return folder
+                return self.root / there / name
+        raise NameProblem(f"there is no schema {schema}", hint=f"CREATE SCHEMA {schema} makes one.")
+
+    def is_view(self, ref: TableRef) -> bool:
+        return PROPERTY in Log(ref, self.spark).snapshot().properties
+
+    def view_names(self) -> list[tuple[str, str]]:
+        return [
+            (schema, name)
+            for schema in self.schemas()
+            for name, folder in self.tables(schema)
+            if self.is_view(table_at(folder))
+        ]
+
+    def view_ref(self, schema: str, name: str) -> TableRef:
+        return table_at(self.folder(schema, name), f"{schema}.{name}")
+
+    def table_ref(self, schema: str, name: str) -> TableRef | None:
+        folder = self.folder(schema, name)
+        if (folder / "_delta_log").is_dir():
+            return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
+        if self.exists(schema, name):
+            return table_named(self.spark, (schema, name))
+        return None
+
+    def remove(self, definition: Definition) -> None:
+        self.discard(self.folder(definition.schema, definition.name))
+
+    def discard(self, folder: Path) -> None:
+        """Gone at once, by a rename; the files follow."""
+        trash = self.root / ".deltaic" / "trash"
+        trash.mkdir(parents=True, exist_ok=True)
+        aside = trash / uuid4().hex
+        folder.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def prepare(self, schema: str, name: str) -> None:
+        folder = self.folder(schema, name)
+        if folder.exists() and not (folder / "_delta_log" / f"{0:020}.json").exists():
+            self.discard(folder)
+
+    def forget(self, schema: str, name: str) -> None:
+        """After DROP TABLE: a linked table stays where it is, any other goes with its folder."""
+        link = self.root / schema / f"{name}{LINK}"
+        if link.exists():
+            link.unlink()
+            return
+        folder = self.folder(schema, name)
+        if folder.exists():
+            self.discard(folder)
+
+    def make_schema(self, name: str) -> None:
+        (self.root / name).mkdir(exist_ok=True)
+
+    def check_empty(self, name: str) -> None:
+        if name in self.schemas() and list(self.tables(name)):
+            raise DependencyError(f"the schema {name} holds tables or views", hint="Drop them first.")
+
+    def drop_schema(self, name: str) -> None:
+        if name in self.schemas():
+            self.discard(self.root / name)
+
+    def spark_location(self, schema: str, name: str) -> str:
+        ref = table_named(self.spark, (schema, name))
+        return ref.path or ref.relation
+
+    def link(self, schema: str, name: str, location: str) -> None:
+        target = self.root / schema / f"{name}{LINK}"
+        target.write_text(json.dumps({"location": location}))
+
+
+LINK = ".link"
+BACKING = f"{RESERVED}mv_"
+
+
+class SessionCatalog(Catalog):
+    """The session's own catalog. A view's table stands beside it under a reserved name."""
+
+    def __init__(self, spark: SparkSession, path: str | None) -> None:
+        super().__init__(spark)
+        self.path = path
+
+    def view_names(self) -> list[tuple[str, str]]:
+        found = []
+        for database in self.spark.sql("SHOW SCHEMAS").collect():
+            schema = str(database[0])
+            rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}*'").collect()
+            found.extend((schema, str(row["tableName"]).removeprefix(BACKING)) for row in rows)
+        return found
+
+    def view_ref(self, schema: str, name: str) -> TableRef:
+        parts = (schema, BACKING + name)
+        relation = ".".join(quote(part) for part in parts)
+        if not self.spark.catalog.tableExists(relation):
+            return TableRef(f"{schema}.{name}", relation, None)
+        ref = table_named(self.spark, parts)
+        return TableRef(f"{schema}.{name}", ref.relation, ref.path)
+
+    def location(self, schema: str, name: str) -> str | None:
+        return f"{self.path.rstrip('/')}/{schema}/{BACKING}{name}" if self.path else None
+
+    def table_ref(self, schema: str, name: str) -> TableRef | None:
+        if not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+            return None
+        return table_named(self.spark, (schema, name))
+
+    def remove(self, definition: Definition) -> None:
+        relation = f"{quote(definition.schema)}.{quote(BACKING + definition.name)}"
+        self.spark.sql(f"DROP TABLE IF EXISTS {relation}")
+
+    def prepare(self, schema: str, name: str) -> None:
+        return
+
+
+def path_source(parts: tuple[str, ...]) -> TableRef | None:
+    """delta.`/a/path` names a table by its folder."""
+    if len(parts) == 2 and parts[0].lower() == "delta" and ("/" in parts[1] or os.sep in parts[1]):
+        if "://" in parts[1] and not parts[1].startswith("file:"):
+            return TableRef(f"delta.{quote(parts[1])}", f"delta.{quote(parts[1])}", None)
+        return table_at(parts[1].removeprefix("file:"), f"delta.{quote(parts[1])}")
+    return None

@@ -1,0 +1,258 @@
+"""A definition to what a refresh needs: its sources, its columns, and the way it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql.types import DataType, StructType
+from sqlglot import exp
+
+from deltaic.algebra.expr import quote
+from deltaic.algebra.nodes import Field, Node
+from deltaic.algebra.nodes import sources as sources_of
+from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.app.catalog import RESERVED, Catalog, path_source
+from deltaic.app.definition import Definition
+from deltaic.errors import DependencyError, NameProblem, SourceError, TypeNotStorable, UnsupportedError
+from deltaic.plan.maintain import Maintenance, choose
+from deltaic.plan.steps import SourceRead, full_query
+from deltaic.spark.analyzer import Analyzer, fields_of
+from deltaic.sql.lower import lower
+from deltaic.sql.parse import Text, parse_query
+from deltaic.sql.scope import SourceInfo
+from deltaic.store.log import Log
+from deltaic.store.table import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table or view that a query reads."""
+
+    key: str
+    ref: TableRef
+    columns: tuple[Field, ...]
+    is_view: bool
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """`way` is how the view is kept, or the reason why it can only be recomputed."""
+
+    definition: Definition
+    schema: StructType
+    sources: Mapping[str, Source]
+    way: Maintenance | Reason
+    node: Node | None
+    tree: exp.Expression
+    text: Text
+    places: Mapping[tuple[int, int], str]
+    """Where in the text each source is named."""
+
+    @property
+    def stored(self) -> dict[str, str]:
+        """The algebra's columns to those of the view's table."""
+        assert isinstance(self.way, Maintenance)
+        return dict(zip(self.way.root.columns, (*self.definition.columns, *self.way.hidden), strict=True))
+
+    @property
+    def used_columns(self) -> dict[str, list[tuple[str, str]]]:
+        """Name and type of each source column that the answer depends on."""
+        if self.node is None:
+            return {k: [(f.name, f.type) for f in s.columns] for k, s in self.sources.items()}
+        from deltaic.algebra.nodes import Scan, walk
+        from deltaic.algebra.prune import prune
+
+        used: dict[str, dict[str, str]] = {}
+        for node in walk(prune(self.node)):
+            if isinstance(node, Scan):
+                found = used.setdefault(node.source, {})
+                found.update({c.origin: c.field.type for c in node.scanned})
+        return {key: sorted(columns.items()) for key, columns in used.items()}
+
+
+class SourceCatalog:
+    """Answers the lowering's questions: tables from the catalog, types from Spark."""
+
+    def __init__(self, catalog: Catalog, spark: SparkSession) -> None:
+        self.catalog, self.analyzer = catalog, Analyzer(spark)
+        self.sources: dict[str, Source] = {}
+
+    def source(self, parts: tuple[str, ...]) -> Source | None:
+        by_path = path_source(parts)
+        if by_path is not None:
+            Log(by_path, self.analyzer.spark).version()
+            return self._known(by_path.name, by_path, by_path.relation, False)
+        if len(parts) == 3 and parts[0].lower() != "spark_catalog":
+            raise SourceError(f"{'.'.join(parts)} is in another catalog than the session's own")
+        schema = parts[-2] if len(parts) > 1 else self.analyzer.spark.catalog.currentDatabase()
+        schema, name = schema.lower(), parts[-1]
+        views = {(s.lower(), n.lower()): (s, n) for s, n in self.catalog.view_names()}
+        view = views.get((schema, name.lower()))
+        if view is not None:
+            ref = self.catalog.view_ref(*view)
+            columns = ", ".join(quote(c) for c in self.catalog.read_definition(ref).columns)
+            return self._known(
+                f"{schema}.{name.lower()}", ref, f"(SELECT {columns} FROM {ref.relation})", True
+            )
+        ref_ = self.catalog.table_ref(schema, name)
+        return ref_ and self._known(f"{schema}.{name.lower()}", ref_, ref_.relation, False)
+
+    def _known(self, key: str, ref: TableRef, relation: str, is_view: bool) -> Source:
+        if key not in self.sources:
+            schema = self.analyzer.schema(f"SELECT * FROM {relation}")
+            self.sources[key] = Source(key, ref, fields_of(schema), is_view)
+        return self.sources[key]
+
+    def table(self, parts: tuple[str, ...]) -> SourceInfo | None:
+        found = self.source(parts)
+        if found is None:
+            return None
+        qualifier = ("spark_catalog", *found.key.split(".", 1)) if len(parts) < 3 else parts
+        return SourceInfo(found.key, parts if path_source(parts) else qualifier, found.columns)
+
+    def types(self, sql: str) -> tuple[Field, ...]:
+        return self.analyzer.types(sql)
+
+    def is_builtin(self, function: str) -> bool:
+        return self.analyzer.is_builtin(function)
+
+
+def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) -> Compiled:
+    """Raises for what is wrong with the query; what is merely not incremental gets a reason."""
+    tree, text = parse_query(definition.query)
+    world = SourceCatalog(catalog, spark)
+    if any(w.args.get("recursive") for w in tree.find_all(exp.With)):
+        raise UnsupportedError(
+            "WITH RECURSIVE is not in this version", hint="Unroll it, or wait for a later one."
+        )
+    schema = world.analyzer.schema(text.sql)
+    places = _places(tree, text, world)
+    if definition.full_name.lower() in world.sources:
+        raise DependencyError(f"{definition.full_name} cannot read itself")
+    definition = _named(definition, schema)
+    node, way = _lowered(definition, tree, text, world, schema)
+    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places)
+
+
+def _lowered(
+    definition: Definition, tree: exp.Expression, text: Text, world: SourceCatalog, schema: StructType
+) -> tuple[Node | None, Maintenance | Reason]:
+    try:
+        lowered = lower(tree, text, world)
+    except NotLowered as refusal:
+        return None, refusal.reason
+    if definition.technique == "recompute":
+        return lowered.node, Reason(Code.POLICY, "deltaic.technique is recompute")
+    way = choose(lowered.node)
+    if isinstance(way, Maintenance):
+        mismatch = _mismatch(way, world, schema)
+        if mismatch is not None:
+            return None, mismatch
+    return lowered.node, way
+
+
+def _mismatch(way: Maintenance, world: SourceCatalog, schema: StructType) -> Reason | None:
+    """Spark must give the lowered query the types it gives the text, or it is not the same query."""
+    reads = {
+        key: SourceRead(s.key, s.ref.relation, None, Log(s.ref, world.analyzer.spark).version())
+        for key, s in world.sources.items()
+        if key in sources_of(way.root)
+    }
+    from deltaic.plan.steps import StoredView
+
+    names = StoredView("", None, {c: c for c in way.root.columns})
+    try:
+        found = world.analyzer.spark.sql(full_query(way, reads, names)).schema
+    except PySparkException as error:
+        return Reason(
+            Code.SEMANTICS, f"Spark does not accept the lowered query: {str(error).splitlines()[0]}"
+        )
+    for own, given in zip(found.fields, schema.fields, strict=False):
+        if own.dataType != given.dataType:
+            return Reason(Code.SEMANTICS, f"{given.name} became {own.dataType.simpleString()} when lowered")
+    return None
+
+
+def _places(tree: exp.Expression, text: Text, world: SourceCatalog) -> dict[tuple[int, int], str]:
+    """Every source that the text names, resolved; each must be a Delta table."""
+    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    places: dict[tuple[int, int], str] = {}
+    for table in tree.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        parts = tuple(part.name for part in table.parts)
+        if len(parts) == 1 and parts[0].lower() in ctes:
+            continue
+        start, end = table.parts[0].meta["start"], table.parts[-1].meta["end"] + 1
+        at = text.position(start)
+        if table.args.get("when") is not None or table.args.get("version") is not None:
+            raise UnsupportedError("time travel inside a view's query", at=at)
+        source = world.source(parts)
+        if source is None:
+            raise SourceError(
+                f"{'.'.join(parts)} is not a Delta table or a materialized view",
+                at=at,
+                hint="Store it as a Delta table, or make it a materialized view.",
+            )
+        places[start, end] = source.key
+    return places
+
+
+def _named(definition: Definition, schema: StructType) -> Definition:
+    """The definition with its column names, all of which Delta can store."""
+    names = definition.columns or tuple(f.name for f in schema.fields)
+    if len(names) != len(schema.fields):
+        raise NameProblem(f"{len(names)} column names are given for {len(schema.fields)} columns")
+    seen: set[str] = set()
+    for name, column in zip(names, schema.fields, strict=True):
+        if name.lower() in seen:
+            raise NameProblem(
+                f"the column {name} stands twice in the result", hint="Give each column an alias."
+            )
+        if name.lower().startswith(RESERVED):
+            raise NameProblem(f"the column {name} begins with {RESERVED}, which is Deltaic's own")
+        seen.add(name.lower())
+        _check_storable(name, column.dataType)
+    for name in (*definition.partitioned_by, *definition.clustered_by):
+        if name.lower() not in seen:
+            raise NameProblem(f"the view has no column {name} to be laid out by")
+    from dataclasses import replace
+
+    return replace(definition, columns=names)
+
+
+def _check_storable(name: str, kind: DataType) -> None:
+    text = kind.simpleString()
+    for word in ("interval", "void", "calendarinterval"):
+        if word in text:
+            raise TypeNotStorable(
+                f"column {name} is of type {text}, which Delta cannot store", hint="CAST it to another type."
+            )
+
+
+def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
+    """The user's own text with every source pinned to its version: how a view without algebra is computed."""
+    pieces, here = [], 0
+    sql = compiled.text.sql
+    aliased = {
+        t.parts[0].meta["start"]: bool(t.alias) for t in compiled.tree.find_all(exp.Table) if _is_named(t)
+    }
+    for (start, end), key in sorted(compiled.places.items()):
+        source, read = compiled.sources[key], reads[key]
+        columns = ", ".join(quote(f.name) for f in source.columns)
+        pieces.append(sql[here:start])
+        pieces.append(f"(SELECT {columns} FROM {read.relation} VERSION AS OF {read.new})")
+        if not aliased[start]:
+            pieces.append(f" AS {quote(sql[start:end].split('.')[-1].strip('`'))}")
+        here = end
+    return "".join([*pieces, sql[here:]])
+
+
+def _is_named(table: exp.Table) -> bool:
+    return isinstance(table.this, exp.Identifier)

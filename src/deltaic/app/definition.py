@@ -1,0 +1,85 @@
+"""What a view is, as its table's properties say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from deltaic.errors import ConfigurationError
+from deltaic.sql.statements import Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROPERTY = "deltaic.definition"
+FORMAT = 1
+
+RECORDED_SETTINGS = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.timestampType",
+    "spark.sql.groupByOrdinal",
+    "spark.sql.groupByAliases",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.parser.escapedStringLiterals",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+)
+"""The session settings that decide what a query means; every refresh sets them as the creator had them."""
+
+KNOWN_PROPERTIES = frozenset({"deltaic.technique"})
+TECHNIQUES = ("auto", "base", "recompute")
+
+
+@dataclass(frozen=True)
+class Definition:
+    schema: str
+    name: str
+    query: str
+    columns: tuple[str, ...]
+    policy: Policy = Policy.AUTO
+    settings: Mapping[str, str] = field(default_factory=dict)
+    technique: str = "auto"
+    comment: str | None = None
+    partitioned_by: tuple[str, ...] = ()
+    clustered_by: tuple[str, ...] = ()
+    current_schema: str = "default"
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self), "policy": self.policy.value}, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> Definition:
+        raw = json.loads(text)
+        if raw.pop("format") != FORMAT:
+            raise ConfigurationError("the view was made by a newer Deltaic", hint="Upgrade Deltaic.")
+        for name in ("columns", "partitioned_by", "clustered_by"):
+            raw[name] = tuple(raw[name])
+        return Definition(**{**raw, "policy": Policy(raw["policy"])})
+
+
+def recorded_settings(spark: SparkSession) -> dict[str, str]:
+    """The session's settings that belong to a view's meaning; legacy switches only where they are set."""
+    found = {key: spark.conf.get(key, None) for key in RECORDED_SETTINGS}
+    legacy = {k: v for k, v in spark.conf.getAll.items() if k.startswith("spark.sql.legacy.")}
+    return {key: value for key, value in {**found, **legacy}.items() if value is not None}
+
+
+def checked_properties(properties: Mapping[str, str]) -> str:
+    """The technique that a view is pinned to; a `deltaic.` property that means nothing is refused."""
+    for key, value in properties.items():
+        if key == PROPERTY or (key.startswith("deltaic.") and key not in KNOWN_PROPERTIES):
+            raise ConfigurationError(
+                f"{key} is not a property of views", hint=f"Known: {', '.join(sorted(KNOWN_PROPERTIES))}."
+            )
+        if key == "deltaic.technique" and value not in TECHNIQUES:
+            raise ConfigurationError(
+                f"deltaic.technique = {value!r} is not a technique", hint=f"Known: {', '.join(TECHNIQUES)}."
+            )
+    return properties.get("deltaic.technique", "auto")

@@ -1,0 +1,105 @@
+"""Why a view is or is not incremental, how it is kept, and every statement that a refresh runs."""
+
+from __future__ import annotations
+
+from textwrap import indent
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.nodes import (
+    Aggregate,
+    Apply,
+    Filter,
+    Generate,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Scan,
+    UnionAll,
+    Values,
+    Window,
+)
+from deltaic.algebra.printer import print_tree
+from deltaic.algebra.prune import prune
+from deltaic.algebra.reasons import Reason
+from deltaic.algebra.stability import unstable_columns
+from deltaic.app.compile import Compiled
+from deltaic.plan.maintain import Maintenance, Way
+
+if TYPE_CHECKING:
+    from deltaic.app.refresh import Plan
+
+
+def explain_create(compiled: Compiled) -> str:
+    return "\n".join(_definition(compiled))
+
+
+def explain_refresh(plan: Plan, compiled: Compiled) -> str:
+    """The definition, then the steps of a refresh that started now."""
+    parts = [*_definition(compiled), "", f"Refresh now: {plan.mode}"]
+    if plan.mode != "noop":
+        parts[-1] += f", by {plan.technique}"
+    for reason in plan.reasons:
+        parts.append(f"  because {reason}")
+    for key, read in plan.reads.items():
+        since = f"version {read.old} to {read.new}" if read.old is not None else f"version {read.new}"
+        change = read.change_note if read.changed else "no rows changed"
+        parts.append(f"  {key}: {since}" + (f"; {change}" if read.old is not None else ""))
+        if read.changed and read.change_rows is not None:
+            parts[-1] += f"; at most {read.change_rows:,} change rows"
+    for number, step in enumerate(plan.steps, 1):
+        into = f" as {step.relation}" if step.relation else ""
+        parts.append(f"\nStep {number}: {step.title}{into}")
+        parts.append(indent(step.sql or "(by delta-rs, without Spark)", "    "))
+    return "\n".join(parts)
+
+
+def _definition(compiled: Compiled) -> list[str]:
+    definition = compiled.definition
+    parts = [f"View {definition.full_name}, refresh policy {definition.policy.value}"]
+    parts.append("Sources: " + (", ".join(compiled.sources) or "none"))
+    if isinstance(compiled.way, Reason):
+        parts.append(f"Not incremental: {compiled.way}")
+        parts.append(f"  {compiled.way.code.name} means: {compiled.way.code.value}.")
+    else:
+        parts.append(_kept(compiled.way, compiled))
+    if compiled.node is not None:
+        parts.append("Algebra, with the delta rule of each node:")
+        parts.append(indent(print_tree(prune(compiled.node), note), "  "))
+    return parts
+
+
+def _kept(way: Maintenance, compiled: Compiled) -> str:
+    key = ", ".join(compiled.stored[name] for name in way.key)
+    if way.way is Way.KEYS:
+        return f"Incremental by keys: the rows of touched keys ({key}) are replaced; old states are not read for them"
+    return f"Incremental by rows: a signed delta; rows are found in the view by their hash ({key})"
+
+
+def note(node: Node) -> str:
+    """The base rule that gives the node's delta, and what it reads."""
+    told = _rule(node)
+    shaky = unstable_columns(node) - frozenset[str]().union(*(unstable_columns(n) for n in node.inputs))
+    if shaky:
+        names = ", ".join(sorted(name.split("#")[0] for name in shaky))
+        told += f"; {names} is found by key, never by value"
+    return told
+
+
+def _rule(node: Node) -> str:
+    match node:
+        case Scan():
+            return "its change"
+        case Values():
+            return "constant"
+        case Project() | Filter() | Generate() | UnionAll():
+            return "linear"
+        case Join(kind=JoinKind.INNER):
+            return "inner join: each side's delta with the other side new"
+        case Join() | Apply():
+            return "rows of the left that changed, or match a change of the right"
+        case Aggregate():
+            return "touched groups" if node.groups else "the one row, whole"
+        case Window():
+            return "touched partitions"
+    return ""

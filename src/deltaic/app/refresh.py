@@ -1,0 +1,418 @@
+"""One refresh of one view: look at the sources, decide, run the steps, commit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.reasons import Code, Reason
+from deltaic.app.compile import Compiled, Source, pinned_text
+from deltaic.app.definition import PROPERTY, Definition
+from deltaic.app.report import Report
+from deltaic.app.run import Outcome, Run
+from deltaic.errors import HistoryGone, NotIncremental
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.program import ARTIFACT, MISMATCH
+from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, refresh_steps
+from deltaic.sql.statements import Policy
+from deltaic.store.change import ChangePlan, is_history_gone, plan_change
+from deltaic.store.log import Log, Marked, last_commit_with_marker
+from deltaic.store.table import Snapshot
+from deltaic.store.progress import Progress, SourceState
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+WHOLE_CHANGE_ROWS = 100_000
+"""A source smaller than this is never recomputed for the size of its change: nothing is to be saved."""
+WHOLE_CHANGE_SHARE = 0.5
+"""A change of more than this share of a source is dearer to apply than to recompute."""
+
+
+@dataclass
+class Plan:
+    """What a refresh will do. Explain prints it, `execute` walks it."""
+
+    definition: Definition
+    compiled: Compiled | None
+    mode: str
+    technique: str
+    reasons: tuple[Reason, ...]
+    reads: Mapping[str, SourceRead]
+    steps: list[Step]
+    table: ViewTable
+    progress: Progress | None
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """A source's path to its name, to say whose rows were read."""
+
+
+class Refresher:
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.warehouse = warehouse
+
+    def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
+        started = time.perf_counter()
+        with self.warehouse.lock():
+            plan = self.plan(definition, full=full, pins=pins)
+            if plan.mode == "noop":
+                return self.noop_report(plan, time.perf_counter() - started)
+            planned = time.perf_counter() - started
+            try:
+                outcome = self.execute(plan)
+            except Exception as error:
+                reason = _recoverable(error)
+                if reason is None or plan.mode != "incremental":
+                    raise
+                plan = self.fall_back(plan, reason)
+                outcome = self.execute(plan)
+        timings = {"plan": planned, **outcome.timings}
+        return self.report(plan, outcome, time.perf_counter() - started, timings)
+
+    # deciding
+
+    def plan(
+        self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None
+    ) -> Plan:
+        """Everything a refresh would do, without doing it."""
+        table = self.warehouse.view_table(definition)
+        marked = last_commit_with_marker(table.log)
+        last = Progress.of(marked.commit) if marked else None
+        reasons = list(_view_reasons(definition, marked, last, full))
+        if last is not None and not reasons and not definition_moves(last):
+            reads = self.unchanged(last, pins or {})
+            if reads is not None:
+                return Plan(definition, None, "noop", "none", (), reads, [], table, last)
+        compiled = self.warehouse.compiled(definition)
+        states = self.states(compiled, pins or {})
+        reads, changes = self.reads(compiled, states, last, reasons)
+        if isinstance(compiled.way, Reason):
+            reasons.append(compiled.way)
+        reasons.extend(_size_reasons(definition, compiled, states, changes))
+        return self.decided(definition, compiled, table, last, reads, reasons, states)
+
+    def unchanged(self, last: Progress, pins: Mapping[str, int]) -> dict[str, SourceRead] | None:
+        """The reads of a view whose sources have not moved: milliseconds, and no Spark."""
+        found: dict[str, SourceRead] = {}
+        for key, state in last.sources.items():
+            ref = self.warehouse.source_ref(key)
+            if ref is None or ref.path is None:
+                return None
+            log = Log(ref, self.warehouse.spark)
+            version = pins.get(key, log.version())
+            if version < state.version or log.snapshot(version).table_id != state.table_id:
+                return None
+            try:
+                commits = log.commits(state.version, version)
+            except HistoryGone:
+                return None
+            if any(commit.data_change or commit.metadata is not None for commit in commits):
+                return None
+            found[key] = SourceRead(key, ref.relation, state.version, version)
+        return found
+
+    def states(self, compiled: Compiled, pins: Mapping[str, int]) -> dict[str, Snapshot]:
+        found = {}
+        for key, source in compiled.sources.items():
+            log = Log(source.ref, self.warehouse.spark)
+            found[key] = log.snapshot(pins.get(key, log.version()))
+        return found
+
+    def reads(
+        self,
+        compiled: Compiled,
+        states: Mapping[str, Snapshot],
+        last: Progress | None,
+        reasons: list[Reason],
+    ) -> tuple[dict[str, SourceRead], dict[str, ChangePlan]]:
+        """How each source will be read; what stands against reading its change is added to the reasons."""
+        used = compiled.used_columns
+        reads: dict[str, SourceRead] = {}
+        changes: dict[str, ChangePlan] = {}
+        for key, source in compiled.sources.items():
+            snapshot = states[key]
+            before = last.sources.get(key) if last else None
+            own = list(_source_reasons(source, before, snapshot, used.get(key, [])))
+            reasons.extend(own)
+            if before is None or own or reasons:
+                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version)
+                continue
+            try:
+                change = self.change(source, before.version, snapshot.version, used.get(key, []))
+            except HistoryGone as gone:
+                reasons.append(Reason(Code.HISTORY_GONE, gone.what))
+                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version)
+                continue
+            changes[key] = change
+            reads[key] = SourceRead(
+                key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
+                change.rows, change.reason, change.after, change.upto,
+            )  # fmt: skip
+        return reads, changes
+
+    def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
+        log = Log(source.ref, self.warehouse.spark)
+        columns = [name for name, _ in used]
+        return plan_change(log, old, new, columns, allow_rs=self.warehouse.use_rs)
+
+    def decided(
+        self,
+        definition: Definition,
+        compiled: Compiled,
+        table: ViewTable,
+        last: Progress | None,
+        reads: dict[str, SourceRead],
+        reasons: list[Reason],
+        states: Mapping[str, Snapshot],
+    ) -> Plan:
+        forced = any(r.code is Code.POLICY for r in reasons)
+        if reasons and definition.policy is Policy.STRICT and not forced:
+            raise NotIncremental(
+                f"{definition.full_name} cannot be refreshed incrementally: {'; '.join(map(str, reasons))}",
+                hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
+            )
+        paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
+        mode, technique = "full", "recompute"
+        steps: list[Step] = []
+        if reasons:
+            steps = [self.full_step(compiled, reads, table)]
+        else:
+            assert isinstance(compiled.way, Maintenance)
+            steps = refresh_steps(compiled.way, reads, stored_view(compiled, table))
+            if not steps:
+                return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
+            steps.append(write_step(compiled, table))
+            mode, technique = "incremental", f"base ({compiled.way.way.value})"
+        why = tuple(reasons)
+        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why)
+        return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths)
+
+    def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
+        query = recompute_sql(compiled, reads)
+        columns = stored_columns(compiled)
+        if _same_columns(table, columns):
+            return WriteView("recompute the whole view", table.overwrite_sql(query, columns), None)
+        return WriteView(
+            "recompute the whole view, whose columns changed", create_sql(compiled, table, query), None
+        )
+
+    def fall_back(self, plan: Plan, reason: Reason) -> Plan:
+        """What turned out while running that the incremental way is closed."""
+        assert plan.compiled is not None
+        if plan.definition.policy is Policy.STRICT:
+            raise NotIncremental(f"{plan.definition.full_name} cannot be refreshed incrementally: {reason}")
+        assert plan.progress is not None
+        plan.mode, plan.technique, plan.reasons = "full", "recompute", (reason,)
+        figures = {**plan.progress.figures, "mode": "full", "reasons": [str(reason)]}
+        plan.progress = replace(plan.progress, technique="recompute", figures=figures)
+        plan.steps = [self.full_step(plan.compiled, plan.reads, plan.table)]
+        return plan
+
+    # doing
+
+    def execute(self, plan: Plan) -> Outcome:
+        assert plan.compiled is not None and plan.progress is not None
+        with self.warehouse.session_for(plan.definition) as session:
+            return Run(session, plan.compiled, plan.table, plan.progress, self.warehouse.use_rs).walk(plan)
+
+    def report(self, plan: Plan, outcome: Outcome, seconds: float, timings: dict[str, float]) -> Report:
+        rows = outcome.rows_by_path
+        read: dict[str, int] | None = None
+        if rows is not None:
+            own = plan.table.ref.path or plan.table.ref.relation
+            names = {**plan.tables, own: plan.definition.full_name}
+            read = {key: 0 for key in plan.reads}
+            for path, count in rows.items():
+                name = names.get(path, path)
+                read[name] = read.get(name, 0) + count
+        return Report(
+            view=plan.definition.full_name,
+            mode=plan.mode,
+            technique=plan.technique,
+            reasons=tuple(str(reason) for reason in plan.reasons),
+            rows_read=read,
+            change_rows={k: r.change_rows for k, r in plan.reads.items() if r.changed},
+            delta_rows=outcome.delta_rows,
+            rows_changed=outcome.rows_changed,
+            jobs=outcome.jobs,
+            seconds=seconds,
+            versions={key: r.new for key, r in plan.reads.items()},
+            timings=timings,
+            written_by=outcome.written_by,
+        )
+
+    def noop_report(self, plan: Plan, seconds: float) -> Report:
+        versions = {key: read.new for key, read in plan.reads.items()}
+        return Report(plan.definition.full_name, "noop", "none", versions=versions, seconds=seconds)
+
+
+def stored_view(compiled: Compiled, table: ViewTable) -> StoredView:
+    return StoredView(table.ref.relation, table.log.version(), compiled.stored)
+
+
+def write_step(compiled: Compiled, table: ViewTable) -> WriteView:
+    assert isinstance(compiled.way, Maintenance)
+    key = [compiled.stored[name] for name in compiled.way.key]
+    sql = table.merge_sql(ARTIFACT, key, list(compiled.stored.values()))
+    return WriteView("replace the rows of those keys in the view", sql, None)
+
+
+def stored_columns(compiled: Compiled) -> list[str]:
+    if isinstance(compiled.way, Maintenance):
+        return list(compiled.stored.values())
+    return list(compiled.definition.columns)
+
+
+def _same_columns(table: ViewTable, columns: list[str]) -> bool:
+    return list(table.log.snapshot().columns) == columns
+
+
+def create_sql(
+    compiled: Compiled,
+    table: ViewTable,
+    query: str,
+    *,
+    replacing: bool = True,
+    properties: Mapping[str, str] | None = None,
+    location: str | None = None,
+) -> str:
+    """The statement that makes a view's table, or makes it anew, with its content."""
+    definition = compiled.definition
+    return table.create_sql(
+        query,
+        replace=replacing,
+        partition_by=definition.partitioned_by,
+        cluster_by=definition.clustered_by,
+        properties={**(properties or {}), PROPERTY: definition.to_json()},
+        comment=definition.comment,
+        location=location,
+    )
+
+
+def recompute_sql(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
+    if isinstance(compiled.way, Maintenance):
+        return full_query(compiled.way, reads, StoredView("", None, compiled.stored))
+    text = pinned_text(compiled, reads)
+    names = ", ".join(f"`{c.replace('`', '``')}`" for c in compiled.definition.columns)
+    return f"SELECT * FROM (\n{text}\n) AS q({names})"
+
+
+def digest(definition: Definition) -> str:
+    """Changes exactly when what the view means does."""
+    parts = (
+        definition.query,
+        definition.columns,
+        sorted(definition.settings.items()),
+        definition.current_schema,
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def definition_moves(last: Progress) -> bool:
+    """Whether the answer may change though no source does."""
+    return bool(last.figures.get("time_dependent"))
+
+
+def progress_of(
+    compiled: Compiled,
+    states: Mapping[str, Snapshot],
+    last: Progress | None,
+    *,
+    mode: str,
+    technique: str,
+    reasons: tuple[Reason, ...],
+) -> Progress:
+    """What the commit of this refresh will say."""
+    used = compiled.used_columns
+    sources = {
+        key: SourceState(s.version, s.table_id, json.dumps(used.get(key, []))) for key, s in states.items()
+    }
+    figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
+    if reasons:
+        figures["reasons"] = [str(reason) for reason in reasons]
+    if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:
+        figures["time_dependent"] = True
+    return Progress(
+        refresh=last.refresh + 1 if last else 1,
+        sources=sources,
+        technique=technique,
+        figures=figures,
+    )
+
+
+def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str, SourceRead]:
+    """The reads of a view that is computed whole."""
+    return {
+        key: SourceRead(key, source.ref.relation, None, states[key].version)
+        for key, source in compiled.sources.items()
+    }
+
+
+def _view_reasons(
+    definition: Definition, marked: Marked | None, last: Progress | None, full: bool
+) -> Iterator[Reason]:
+    if full:
+        yield Reason(Code.POLICY, "a full refresh was asked for")
+    elif definition.policy is Policy.FULL:
+        yield Reason(Code.POLICY, "the view's refresh policy is FULL")
+    if last is None:
+        yield Reason(Code.VIEW_EDITED, "no commit of the view's table says which versions it was made of")
+    elif last.figures.get("definition") != digest(definition):
+        yield Reason(
+            Code.DEFINITION_CHANGED, "the query or its settings are other ones than those last computed"
+        )
+    if marked is not None and marked.harmed:
+        names = ", ".join(
+            f"{f.commit.operation} at version {f.commit.version}" for f in marked.later if f.harmful
+        )
+        yield Reason(Code.VIEW_EDITED, f"the view's table was changed by {names}")
+
+
+def _source_reasons(
+    source: Source, before: SourceState | None, now: Snapshot, used: list[tuple[str, str]]
+) -> Iterator[Reason]:
+    if before is None:
+        yield Reason(Code.DEFINITION_CHANGED, f"{source.key} was not read by the last refresh")
+        return
+    if before.table_id != now.table_id:
+        yield Reason(Code.SOURCE_REPLACED, f"{source.key} is another table than before")
+    elif now.version < before.version:
+        yield Reason(
+            Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}"
+        )
+    elif json.dumps(used) != before.schema:
+        yield Reason(Code.SOURCE_SCHEMA, f"columns of {source.key} that the view uses have changed")
+
+
+def _size_reasons(
+    definition: Definition,
+    compiled: Compiled,
+    states: Mapping[str, Snapshot],
+    changes: Mapping[str, ChangePlan],
+) -> Iterator[Reason]:
+    """Where most of a source changed, the change costs more than the query."""
+    if definition.policy is not Policy.AUTO or definition.technique != "auto":
+        return
+    for key, change in changes.items():
+        total = states[key].rows
+        if total is None or change.rows is None or total < WHOLE_CHANGE_ROWS:
+            continue
+        if change.rows > WHOLE_CHANGE_SHARE * total:
+            yield Reason(
+                Code.WHOLE_CHANGE,
+                f"{change.rows:,} rows of {key} changed, of {total:,} that it has",
+                hint="REFRESH POLICY INCREMENTAL forbids this choice.",
+            )
+
+
+def _recoverable(error: Exception) -> Reason | None:
+    """An error that closes the incremental way but not the full one."""
+    if is_history_gone(error):
+        return Reason(Code.HISTORY_GONE, "a past state that the refresh needs can no longer be read")
+    if MISMATCH in str(error):
+        return Reason(Code.VIEW_MISMATCH, "a row was deleted more often than the view holds it")
+    return None

@@ -1,0 +1,80 @@
+"""What a refresh did: measured figures, printable in a terminal and a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Report:
+    """Figures are measured; None says that one could not be."""
+
+    view: str
+    mode: str
+    """incremental, full or noop."""
+    technique: str
+    reasons: tuple[str, ...] = ()
+    rows_read: Mapping[str, int] | None = field(default_factory=dict)
+    """Rows that scans handed up, per source; the change of a source counts as that source."""
+    change_rows: Mapping[str, int | None] = field(default_factory=dict)
+    """Rows of each source's change, as the log tells it or as it was read."""
+    delta_rows: int | None = 0
+    """Rows that were computed to be applied."""
+    rows_changed: int | None = 0
+    """Rows deleted from and inserted into the view."""
+    jobs: int | None = 0
+    seconds: float = 0.0
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The source versions that the view is now at."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Where the seconds went."""
+    written_by: str = ""
+    """spark or delta-rs."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        read = "not measured"
+        if self.rows_read is not None:
+            read = ", ".join(f"{name} {rows:,}" for name, rows in self.rows_read.items()) or "none"
+        found = [
+            ("view", self.view),
+            ("mode", self.mode),
+            ("technique", self.technique),
+            *(("reason", reason) for reason in self.reasons),
+            ("rows read", read),
+            ("delta rows", _count(self.delta_rows)),
+            ("rows changed", _count(self.rows_changed)),
+            ("Spark jobs", _count(self.jobs)),
+            ("seconds", f"{self.seconds:.3f}"),
+            ("sources at", ", ".join(f"{name} v{v}" for name, v in self.versions.items())),
+        ]
+        if self.written_by:
+            found.append(("written by", self.written_by))
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name + ':':<14}{value}" for name, value in self.lines())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(show_header=False, box=None, pad_edge=False)
+        for name, value in self.lines():
+            table.add_row(f"[bold]{name}[/bold]", value)
+        yield table
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self.lines()
+        )
+        return f"<table>{rows}</table>"
+
+
+def _count(number: int | None) -> str:
+    return "not measured" if number is None else f"{number:,}"

@@ -1,0 +1,248 @@
+"""Walks the steps of a refresh: Spark computes, and one commit of Spark's or delta-rs's ends it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from deltaic.algebra.nodes import WEIGHT
+from deltaic.app.compile import Compiled
+from deltaic.plan.maintain import Maintenance, Way
+from deltaic.plan.program import ARTIFACT, DELTA, OP
+from deltaic.plan.steps import Compute, ComputeDelta, FindRows, ReadChange, ReadState, Step, WriteView
+from deltaic.spark.metrics import Measurement, measure
+from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.change import RS_ROWS, read_change_rs
+from deltaic.store.log import Commit
+from deltaic.store.progress import Progress
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltaic.app.refresh import Plan
+
+
+@dataclass
+class Outcome:
+    """What a walk did, as far as it could be measured."""
+
+    delta_rows: int | None = 0
+    rows_changed: int | None = 0
+    jobs: int | None = None
+    rows_by_path: dict[str, int] | None = None
+    written_by: str = ""
+    timings: dict[str, float] = field(default_factory=dict)
+
+
+class Run:
+    """One walk over the steps, in a session of its own."""
+
+    def __init__(
+        self, session: SparkSession, compiled: Compiled, table: ViewTable, progress: Progress, use_rs: bool
+    ) -> None:
+        self.session, self.compiled, self.table = session, compiled, table
+        self.progress, self.use_rs = progress, use_rs
+        self.outcome = Outcome()
+        self.kept: list[DataFrame] = []
+        self.rs_rows: dict[str, int] = {}
+        self.arrow: pa.Table | None = None
+        """The rows to apply, where they are few enough to be here and not in Spark."""
+        self.deletes = True
+        """Whether any row of the view goes away."""
+        self.commit: Commit
+        self.plan: Plan
+        self.measured: Measurement
+
+    def walk(self, plan: Plan) -> Outcome:
+        self.plan = plan
+        small = self.is_small(plan)
+        try:
+            with measure(self.session) as measured:
+                self.measured = measured
+                for step in plan.steps:
+                    with self.timed(_stage(step)):
+                        self.take(step, small)
+        finally:
+            for frame in self.kept:
+                frame.unpersist()
+        self.count(measured)
+        return self.outcome
+
+    def is_small(self, plan: Plan) -> bool:
+        """Whether the delta may come through this process, to be written without Spark."""
+        if plan.mode != "incremental" or not self.use_rs:
+            return False
+        rows = [read.change_rows for read in plan.reads.values() if read.changed]
+        few = all(count is not None and count <= RS_ROWS for count in rows)
+        return few and self.table.can_use_rs(self.table.log.snapshot())
+
+    def take(self, step: Step, small: bool) -> None:
+        match step:
+            case ReadChange():
+                self.read_change(step)
+            case ReadState():
+                if self.deletes or step.relation != "__deltaic_view":
+                    self.named(self.session.sql(step.sql), step)
+            case Compute():
+                if self.deletes or step.relation != "gone_1":
+                    self.named(self.keep(self.session.sql(step.sql)), step)
+            case ComputeDelta():
+                self.compute(step, small)
+            case FindRows():
+                if self.deletes:
+                    self.compute_artifact(step, small)
+            case WriteView():
+                self.write(step)
+            case _:
+                raise TypeError(f"the run has no case for {type(step).__name__}")
+
+    def named(self, frame: DataFrame, step: Step) -> None:
+        assert step.relation is not None
+        frame.createOrReplaceTempView(step.relation)
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Cached lazily: computed inside the first job that needs it, and by no other."""
+        self.kept.append(frame.persist())
+        return frame
+
+    def read_change(self, step: ReadChange) -> None:
+        if step.sql:
+            self.named(self.session.sql(step.sql), step)
+            return
+        source, read = self.compiled.sources[step.source], self.plan.reads[step.source]
+        assert read.change_from is not None and read.change_upto is not None
+        rows = read_change_rs(source.ref, read.change_from, read.change_upto, step.columns)
+        path = source.ref.path or source.ref.relation
+        self.rs_rows[path] = self.rs_rows.get(path, 0) + rows.num_rows
+        schema = self.session.sql(f"SELECT * FROM {source.ref.relation} VERSION AS OF {read.new}").schema
+        wanted = StructType([schema[name] for name in step.columns]).add(
+            StructField(WEIGHT, LongType(), False)
+        )
+        self.named(arrow_to_spark(self.session, rows, wanted), step)
+
+    # the delta
+
+    def compute(self, step: ComputeDelta, small: bool) -> None:
+        assert isinstance(self.compiled.way, Maintenance)
+        if self.compiled.way.way is Way.KEYS:
+            self.compute_artifact(step, small)
+            return
+        frame = self.session.sql(step.sql)
+        if small:
+            delta = self.collected(frame)
+            self.deletes = bool(pc.any(pc.less(delta[WEIGHT], 0)).as_py())
+            self.outcome.delta_rows = delta.num_rows
+            if self.deletes:
+                frame = arrow_to_spark(self.session, delta, frame.schema)
+            else:
+                self.arrow = self.inserted(delta)
+        else:
+            self.keep(frame)
+            self.outcome.delta_rows = None
+        frame.createOrReplaceTempView(DELTA)
+
+    def compute_artifact(self, step: Step, small: bool) -> None:
+        frame = self.session.sql(step.sql)
+        if small:
+            self.arrow = self.collected(frame)
+            if step.relation == ARTIFACT and self.outcome.delta_rows == 0:
+                self.outcome.delta_rows = self.arrow.num_rows
+            return
+        self.keep(frame).createOrReplaceTempView(ARTIFACT)
+        self.outcome.delta_rows = None
+
+    def collected(self, frame: DataFrame) -> pa.Table:
+        rows = frame.toArrow()
+        self.measured.note(frame)
+        return rows
+
+    def inserted(self, delta: pa.Table) -> pa.Table:
+        """A delta without deletions as the rows to append, equal rows repeated by their count."""
+        counts = delta[WEIGHT].to_numpy()
+        places = pa.array([n for n, count in enumerate(counts) for _ in range(int(count))], pa.int64())
+        rows = delta.drop_columns([WEIGHT]).take(places)
+        rows = rows.rename_columns([self.compiled.stored[name] for name in rows.column_names])
+        return rows.add_column(0, OP, pa.array([1] * rows.num_rows, pa.int32()))
+
+    # the commit
+
+    def write(self, step: WriteView) -> None:
+        if self.plan.mode == "incremental" and self.arrow is not None:
+            self.commit = self.write_arrow(self.arrow, step)
+        else:
+            self.commit = self.write_spark(step)
+
+    def write_spark(self, step: WriteView) -> Commit:
+        self.outcome.written_by = "spark"
+        return self.table.apply_spark(self.session, step.sql, self.progress)
+
+    def write_arrow(self, rows: pa.Table, step: WriteView) -> Commit:
+        """By delta-rs, unless something about these very rows forbids it."""
+        assert isinstance(self.compiled.way, Maintenance)
+        key = [self.compiled.stored[name] for name in self.compiled.way.key]
+        self.outcome.written_by = "delta-rs"
+        if rows.num_rows == 0:
+            return self.table.commit_progress_only(self.progress, self.session)
+        if self.table.why_not_rs(rows, key) is None:
+            return self.table.apply_rs(rows, key, self.progress)
+        schema = self.session.sql(f"SELECT * FROM {self.table.ref.relation}").schema
+        wanted = StructType([StructField(OP, IntegerType(), False), *schema.fields])
+        arrow_to_spark(self.session, rows, wanted).createOrReplaceTempView(ARTIFACT)
+        return self.write_spark(step)
+
+    def count(self, measured: Measurement) -> None:
+        self.outcome.jobs = measured.jobs
+        rows = measured.rows_by_relation()
+        if rows is not None:
+            for path, count in self.rs_rows.items():
+                rows[path] = rows.get(path, 0) + count
+        self.outcome.rows_by_path = rows
+        self.outcome.rows_changed = _changed(self.commit)
+        if self.outcome.delta_rows is None:
+            self.outcome.delta_rows = _number(self.commit, "numSourceRows", "numOutputRows")
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - started
+            self.outcome.timings[stage] = self.outcome.timings.get(stage, 0.0) + spent
+
+
+def _number(commit: Commit, *names: str) -> int | None:
+    """The first of these metrics that a commit tells; Spark and delta-rs name them differently."""
+    for name in names:
+        if commit.operation_metrics.get(name) is not None:
+            return int(commit.operation_metrics[name])
+    return None
+
+
+def _changed(commit: Commit) -> int | None:
+    """Rows deleted and inserted, as the commit counts them."""
+    deleted = _number(commit, "numTargetRowsDeleted", "num_target_rows_deleted")
+    inserted = _number(
+        commit, "numTargetRowsInserted", "num_target_rows_inserted", "numOutputRows", "num_added_rows"
+    )
+    if deleted is None and inserted is None:
+        rows = [file.rows for file in commit.adds]
+        return None if None in rows else sum(count or 0 for count in rows)
+    return (deleted or 0) + (inserted or 0)
+
+
+def _stage(step: Step) -> str:
+    match step:
+        case ReadChange() | ReadState():
+            return "read"
+        case WriteView():
+            return "write"
+    return "compute"

@@ -1,0 +1,331 @@
+"""The warehouse: where a user's SQL arrives, and what it does to tables and views."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from deltaic.algebra.expr import quote
+from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
+from deltaic.app.compile import Compiled, compile_view
+from deltaic.app.definition import Definition, checked_properties, recorded_settings
+from deltaic.app.explain import explain_create, explain_refresh
+from deltaic.app.refresh import Plan, Refresher
+from deltaic.app.report import Report
+from deltaic.app.statements import Executor
+from deltaic.errors import ConfigurationError, MissingError, SetupError
+from deltaic.spark.session import forked, has_delta, local_session
+from deltaic.sql.statements import CreateView, parse_statement, split_statements
+from deltaic.store.lock import refresh_lock
+from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.table import TableRef
+from deltaic.store.progress import Progress
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_open_here: dict[Path, int] = {}
+"""The local warehouses that are open: one Spark has one catalog, so there is one at a time."""
+
+
+def open_warehouse(
+    path: str | os.PathLike[str] | None = None, *, spark: SparkSession | None = None, use_rs: bool = True
+) -> Warehouse:
+    """A local warehouse under `path`, or the catalog of a session of the user's own.
+
+    `use_rs=False` reads and writes everything through Spark, for comparison.
+    """
+    if spark is not None:
+        if not has_delta(spark):
+            raise SetupError(
+                "the session has no Delta Lake", hint="Build it with deltaic.configure(SparkSession.builder)."
+            )
+        return Warehouse(spark, SessionCatalog(spark, None if path is None else str(path)), use_rs)
+    if path is None:
+        raise ConfigurationError("deltaic.open needs a folder, or a session: open(path) or open(spark=...)")
+    root = Path(path).expanduser().absolute()
+    if root.exists() and not root.is_dir():
+        raise ConfigurationError(f"{root} is a file; a warehouse is a folder")
+    others = [str(other) for other in _open_here if other != root]
+    if others:
+        raise SetupError(
+            f"the warehouse {others[0]} is open in this process, and one Spark has one catalog",
+            hint="Close it first: warehouse.close(), or use it in a with block.",
+        )
+    session = local_session().newSession()
+    catalog = LocalCatalog(session, root)
+    catalog.open()
+    _open_here[root] = _open_here.get(root, 0) + 1
+    return Warehouse(session, catalog, use_rs)
+
+
+class Warehouse:
+    """Tables, views, and the statements that make and refresh them."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, use_rs: bool = True) -> None:
+        self.spark, self.catalog, self.use_rs = spark, catalog, use_rs
+        self._mutex = RLock()
+        self._compiled: dict[str, tuple[object, Compiled]] = {}
+        self._closed = False
+
+    def __enter__(self) -> Warehouse:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        place = self.catalog.root if isinstance(self.catalog, LocalCatalog) else "the session's catalog"
+        return f"<deltaic warehouse at {place}>"
+
+    def close(self) -> None:
+        """Lets go of the warehouse; Spark goes on for the next one."""
+        if self._closed or not isinstance(self.catalog, LocalCatalog):
+            return
+        self._closed = True
+        root = self.catalog.root
+        _open_here[root] -= 1
+        if _open_here[root] == 0:
+            del _open_here[root]
+            self.catalog.close()
+
+    # what a user calls
+
+    def sql(self, statement: str) -> DataFrame:
+        """Runs any Spark SQL, and the MATERIALIZED VIEW statements."""
+        return Executor(self).run(parse_statement(statement))
+
+    def script(self, text: str) -> list[DataFrame]:
+        """Runs the statements of a script, one after the other."""
+        return [self.sql(statement) for statement in split_statements(text)]
+
+    def table(self, name: str) -> DataFrame:
+        """A table or view as a DataFrame."""
+        schema, plain = self.split(name)
+        if (schema.lower(), plain.lower()) in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
+            definition = self.catalog.definition(schema, plain)
+            columns = ", ".join(quote(c) for c in definition.columns)
+            relation = self.catalog.view_ref(definition.schema, definition.name).relation
+            return self.spark.sql(f"SELECT {columns} FROM {relation}")
+        return self.spark.table(name)
+
+    def refresh(self, name: str | None = None, *, full: bool = False) -> Report | list[Report]:
+        """Refreshes one view; without a name all views, in dependency order, to one common time."""
+        if name is not None:
+            return Refresher(self).refresh(self.definition(name), full=full)
+        return self.refresh_all(full=full)
+
+    def refresh_all(self, *, full: bool = False) -> list[Report]:
+        from deltaic.app.progress import progress_bar
+
+        order = self.in_order()
+        pins = self.pins(order)
+        reports = []
+        with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty()) as advance:
+            for definition in order:
+                reports.append(Refresher(self).refresh(definition, full=full, pins=pins))
+                advance(definition.full_name)
+        return reports
+
+    def explain(self, name_or_sql: str) -> str:
+        """What a refresh of the view would do now, or how a CREATE MATERIALIZED VIEW would be kept."""
+        if " " in name_or_sql.strip() and not name_or_sql.strip().startswith("`"):
+            statement = parse_statement(name_or_sql)
+            if isinstance(statement, CreateView):
+                return self.explain_create(statement)
+            raise ConfigurationError("explain takes a view's name or a CREATE MATERIALIZED VIEW statement")
+        return self.explain_refresh(name_or_sql)
+
+    def views(self) -> list[dict[str, Any]]:
+        """Every view with what its table says about it."""
+        return [self.status(self.catalog.definition(*name)) for name in self.catalog.view_names()]
+
+    def history(self, name: str) -> list[dict[str, Any]]:
+        """The commits of a view's table, newest first, with what each refresh said of itself."""
+        log = self.view_table(self.definition(name)).log
+        newest = log.version()
+        found = []
+        for version in range(newest, max(-1, newest - 100), -1):
+            try:
+                commit = log.commit(version)
+            except Exception:  # the log is cleaned up from its old end
+                break
+            marker = commit.marker or {}
+            found.append({
+                "version": version,
+                "timestamp": commit.timestamp,
+                "operation": commit.operation,
+                "refresh": marker.get("refresh"),
+                "mode": marker.get("figures", {}).get("mode"),
+                "technique": marker.get("technique"),
+                "reasons": marker.get("figures", {}).get("reasons"),
+                "sources": {k: s["version"] for k, s in marker.get("sources", {}).items()},
+            })  # fmt: skip
+        return found
+
+    # what the rooms of the app share
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Schema and name of a dotted name as SQL writes it."""
+        statement = parse_statement(f"REFRESH MATERIALIZED VIEW {name}")
+        return self.catalog.qualified(statement.name)  # type: ignore[union-attr]
+
+    def definition(self, name: str) -> Definition:
+        return self.catalog.definition(*self.split(name))
+
+    def view_table(self, definition: Definition) -> ViewTable:
+        ref = self.catalog.view_ref(definition.schema, definition.name)
+        return ViewTable(ref, self.lock_file, self.spark)
+
+    def source_ref(self, key: str) -> TableRef | None:
+        """The table behind a source's key; views of the same name come first, as in a query."""
+        if key.startswith("delta.`"):
+            return path_source(("delta", key[len("delta.`") : -1].replace("``", "`")))
+        schema, name = key.split(".", 1)
+        views = {(s.lower(), n.lower()): (s, n) for s, n in self.catalog.view_names()}
+        if (schema, name) in views:
+            return self.catalog.view_ref(*views[schema, name])
+        try:
+            return self.catalog.table_ref(schema, name)
+        except MissingError:
+            return None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One writer at a time: Delta's commits on a local disk are atomic inside one JVM only."""
+        with self._mutex, refresh_lock(self.lock_file) if self.lock_file else nullcontext():
+            yield
+
+    @property
+    def lock_file(self) -> Path | None:
+        return self.catalog.root / ".deltaic" / "lock" if isinstance(self.catalog, LocalCatalog) else None
+
+    @contextmanager
+    def session_for(self, definition: Definition) -> Iterator[SparkSession]:
+        """A session with the settings that the view was made under."""
+        with forked(self.spark) as session:
+            for key, value in definition.settings.items():
+                session.conf.set(key, value)
+            session.catalog.setCurrentDatabase(definition.current_schema)
+            self.catalog.register_odd_names(session)
+            yield session
+
+    def compiled(self, definition: Definition) -> Compiled:
+        """Compiled once, and again when the definition or a source's columns are other ones."""
+        known = self._compiled.get(definition.full_name)
+        if known is not None:
+            stamp = self.stamp(definition, known[1])
+            if stamp == known[0]:
+                return known[1]
+        with self.session_for(definition) as session:
+            compiled = compile_view(definition, self.catalog, session)
+        self._compiled[definition.full_name] = (self.stamp(definition, compiled), compiled)
+        return compiled
+
+    def stamp(self, definition: Definition, compiled: Compiled) -> object:
+        found: list[object] = [definition.to_json()]
+        for key in compiled.sources:
+            ref = self.source_ref(key)
+            if ref is None:
+                return object()
+            snapshot = Log(ref, self.spark).snapshot()
+            found.append((key, ref, snapshot.table_id, snapshot.schema_json))
+        return found
+
+    def last_progress(self, definition: Definition) -> Progress | None:
+        marked = last_commit_with_marker(self.view_table(definition).log)
+        return Progress.of(marked.commit) if marked else None
+
+    def readers(self, key: str) -> list[str]:
+        """The views that read a source."""
+        found = []
+        for name in self.catalog.view_names():
+            definition = self.catalog.definition(*name)
+            last = self.last_progress(definition)
+            if last is not None and key in last.sources:
+                found.append(definition.full_name)
+        return found
+
+    def in_order(self) -> list[Definition]:
+        """All views, each after those it reads."""
+        definitions = {
+            f"{s}.{n}".lower(): self.catalog.definition(s, n) for s, n in self.catalog.view_names()
+        }
+        graph = {}
+        for key, definition in definitions.items():
+            last = self.last_progress(definition)
+            graph[key] = [s for s in (last.sources if last else {}) if s in definitions]
+        try:
+            return [definitions[key] for key in TopologicalSorter(graph).static_order()]
+        except CycleError as cycle:
+            raise ConfigurationError(f"views read one another in a circle: {cycle.args[1]}") from None
+
+    def pins(self, order: list[Definition]) -> dict[str, int]:
+        """The versions of all base tables at this moment: the common time of a refresh of many views."""
+        views = {d.full_name.lower() for d in order}
+        found: dict[str, int] = {}
+        for definition in order:
+            last = self.last_progress(definition)
+            for key in last.sources if last else {}:
+                ref = None if key in views or key in found else self.source_ref(key)
+                if ref is not None:
+                    found[key] = Log(ref, self.spark).version()
+        return found
+
+    def new_definition(self, create: CreateView) -> Definition:
+        schema, name = self.catalog.qualified(create.name)
+        return Definition(
+            schema=schema,
+            name=name,
+            query=create.query,
+            columns=tuple(column for column, _ in create.columns),
+            policy=create.policy,
+            settings=recorded_settings(self.spark),
+            technique=checked_properties(create.properties),
+            comment=create.comment,
+            partitioned_by=create.partitioned_by,
+            clustered_by=create.clustered_by,
+            current_schema=self.catalog.current_schema(),
+        )
+
+    def compile_new(self, definition: Definition) -> Compiled:
+        """Compiles with the text in its place in the statement, so that errors point there; keeps it bare."""
+        with self.session_for(definition) as session:
+            compiled = compile_view(definition, self.catalog, session)
+        return replace(compiled, definition=replace(compiled.definition, query=definition.query.strip()))
+
+    def explain_create(self, create: CreateView) -> str:
+        return explain_create(self.compile_new(self.new_definition(create)))
+
+    def explain_refresh(self, name: str) -> str:
+        plan: Plan = Refresher(self).plan(self.definition(name))
+        return explain_refresh(plan, self.compiled(plan.definition))
+
+    def status(self, definition: Definition) -> dict[str, Any]:
+        last = self.last_progress(definition)
+        versions: Mapping[str, int] = {k: s.version for k, s in last.sources.items()} if last else {}
+        behind = {}
+        for key, version in versions.items():
+            ref = self.source_ref(key)
+            newest = Log(ref, self.spark).version() if ref is not None else None
+            behind[key] = None if newest is None else newest - version
+        return {
+            "view": definition.full_name,
+            "policy": definition.policy.value,
+            "refreshes": last.refresh if last else 0,
+            "technique": last.technique if last else None,
+            "sources": dict(versions),
+            "commits_behind": behind,
+            "comment": definition.comment,
+        }

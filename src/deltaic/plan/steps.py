@@ -1,0 +1,186 @@
+"""A refresh as a list of steps, each a value with the SQL that it runs. Explain prints them, run walks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from deltaic.algebra.expr import quote
+from deltaic.algebra.nodes import Node, Scan, State, walk
+from deltaic.delta.rules import Binding
+from deltaic.plan.maintain import Maintenance, Way
+from deltaic.plan.program import ARTIFACT, DELTA, OP, VIEW, Program, program_for, rows_artifact
+from deltaic.sql.render import render
+
+
+@dataclass(frozen=True)
+class SourceRead:
+    """How one source is read in one refresh; `change_sql` is None where delta-rs reads the change."""
+
+    name: str
+    relation: str
+    old: int | None
+    new: int
+    change_kind: str = "none"
+    change_sql: str | None = None
+    change_rows: int | None = None
+    change_note: str = ""
+    change_from: int | None = None
+    change_upto: int | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.change_kind != "none"
+
+
+@dataclass(frozen=True)
+class Step:
+    """`relation` is the temporary view that the step leaves behind, if it leaves one."""
+
+    title: str
+    sql: str
+    relation: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadState(Step):
+    source: str = ""
+    state: State = State.NEW
+
+
+@dataclass(frozen=True)
+class ReadChange(Step):
+    """Without SQL the change is read by delta-rs."""
+
+    source: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Compute(Step):
+    """An intermediate relation that several later steps use, kept while they run."""
+
+
+@dataclass(frozen=True)
+class ComputeDelta(Step):
+    """The rows that are applied, or for a view kept by rows the signed delta."""
+
+
+@dataclass(frozen=True)
+class FindRows(Step):
+    """Only where a row goes away: which rows of the view its deletion leaves."""
+
+
+@dataclass(frozen=True)
+class WriteView(Step):
+    """Into the view, in one commit that carries the progress."""
+
+
+@dataclass(frozen=True)
+class StoredView:
+    """The view's own table: how Spark names it, at which version, and its columns beside the algebra's."""
+
+    relation: str
+    version: int | None
+    columns: Mapping[str, str]
+
+
+def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
+    """Temporary views are numbered, so that no user's name ever stands in one."""
+    if scan.source == VIEW:
+        return "__deltaic_view"
+    return f"__deltaic_{scan.state.value}_{numbers[scan.source]}"
+
+
+def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> list[Step]:
+    """What an incremental refresh does; empty if no source that the view reads has changed."""
+    changed = frozenset(name for name, read in reads.items() if read.changed)
+    program = program_for(way, changed)
+    if program is None:
+        return []
+    numbers = {name: n for n, name in enumerate(reads)}
+
+    def named(scan: Scan) -> str:
+        return relation_name(scan, numbers)
+
+    steps = [*_reads(program, reads, numbers, view), *_computes(program, named, view, way)]
+    if way.way is Way.ROWS:
+        find = rows_artifact(way)
+        steps.extend(_reads(find, reads, numbers, view))
+        steps.extend(_compute(binding, named) for binding in find.bindings[:-1])
+        sql = _stored(render(find.artifact, named), way, view)
+        steps.append(FindRows("find what the deletions leave of equal rows", sql, ARTIFACT))
+    return steps
+
+
+def _computes(
+    program: Program, named: Callable[[Scan], str], view: StoredView, way: Maintenance
+) -> list[Step]:
+    steps: list[Step] = []
+    *bindings, last = program.bindings
+    steps.extend(_compute(binding, named) for binding in bindings)
+    sql = render(last.node, named)
+    if way.way is Way.KEYS:
+        steps.append(ComputeDelta("compute the rows of the touched keys", _stored(sql, way, view), ARTIFACT))
+    else:
+        steps.append(ComputeDelta("compute the signed delta", sql, DELTA))
+    return steps
+
+
+def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
+    return Compute(f"compute {binding.name}", render(binding.node, named), binding.name)
+
+
+def _stored(sql: str, way: Maintenance, view: StoredView) -> str:
+    """The artifact under the names of the view's table."""
+    columns = ", ".join(f"{quote(a)} AS {quote(view.columns[a])}" for a in way.root.columns)
+    return f"SELECT {quote(OP)}, {columns} FROM (\n{sql}\n)"
+
+
+def _scans(program: Program) -> list[Scan]:
+    nodes: list[Node] = [n for b in program.bindings for n in walk(b.node)]
+    return [n for n in nodes if isinstance(n, Scan)]
+
+
+def _reads(
+    program: Program, reads: Mapping[str, SourceRead], numbers: Mapping[str, int], view: StoredView
+) -> list[Step]:
+    """One step per source and state that the program reads, with only the columns it uses."""
+    used: dict[tuple[str, State], dict[str, None]] = {}
+    for scan in _scans(program):
+        columns = used.setdefault((scan.source, scan.state), {})
+        columns.update(dict.fromkeys(c.origin for c in scan.scanned))
+    steps: list[Step] = []
+    for (source, state), columns in used.items():
+        if source == VIEW:
+            steps.append(_read_view(view))
+            continue
+        read = reads[source]
+        name = f"__deltaic_{state.value}_{numbers[source]}"
+        if state is State.CHANGE:
+            span = f"{read.old} to {read.new}"
+            title = f"read the change of {read.name}, versions {span} ({read.change_note})"
+            steps.append(ReadChange(title, read.change_sql or "", name, source, tuple(columns)))
+        else:
+            version = read.new if state is State.NEW else read.old
+            listed = ", ".join(quote(c) for c in columns)
+            sql = f"SELECT {listed} FROM {read.relation} VERSION AS OF {version}"
+            steps.append(ReadState(f"read {read.name} as of version {version}", sql, name, source, state))
+    return steps
+
+
+def _read_view(view: StoredView) -> ReadState:
+    columns = ", ".join(f"{quote(s)} AS {quote(a)}" for a, s in view.columns.items())
+    sql = f"SELECT {columns} FROM {view.relation} VERSION AS OF {view.version}"
+    return ReadState("read the view itself", sql, "__deltaic_view", VIEW, State.NEW)
+
+
+def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> str:
+    """The view's whole contents, hidden columns included, at the new versions."""
+
+    def pinned(scan: Scan) -> str:
+        read = reads[scan.source]
+        return f"{read.relation} VERSION AS OF {read.new}"
+
+    columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())
+    return f"SELECT {columns} FROM (\n{render(way.root, pinned)}\n)"

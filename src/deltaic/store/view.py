@@ -1,0 +1,198 @@
+"""Writing a view's table: one refresh is one atomic commit that carries its progress, by Spark or by delta-rs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from deltaic.errors import ConcurrentRefresh, ExistsError, SourceError, UnsupportedError
+from deltaic.store import rs_write, write_sql
+from deltaic.store.lock import refresh_lock
+from deltaic.store.log import Commit, Log, last_commit_with_marker
+from deltaic.store.progress import Progress
+from deltaic.store.table import Snapshot, TableRef, first_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRANSACTION_APP = "deltaic"
+"""Transaction numbers are a table's own, so one name serves all views."""
+
+
+class ViewTable:
+    """The Delta table of one view.
+
+    `lock` is the file that excludes other writers of a local warehouse; without one only Delta's own checks do.
+    `spark` is needed to read the log of a table that is not on this machine.
+    """
+
+    def __init__(
+        self, ref: TableRef, lock: str | Path | None = None, spark: SparkSession | None = None
+    ) -> None:
+        self.ref, self.lock = ref, lock
+        self.log = Log(ref, spark)
+
+    # --- the statements, for explain ---
+
+    def merge_sql(
+        self, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None
+    ) -> str:
+        return write_sql.merge_sql(self.ref.relation, artifact, key, columns, only)
+
+    def append_sql(self, artifact: str, columns: Sequence[str]) -> str:
+        return write_sql.append_sql(self.ref.relation, artifact, columns)
+
+    def overwrite_sql(self, query: str, columns: Sequence[str]) -> str:
+        return write_sql.overwrite_sql(self.ref.relation, query, columns)
+
+    def create_sql(
+        self,
+        query: str,
+        *,
+        replace: bool = False,
+        partition_by: Sequence[str] = (),
+        cluster_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        location: str | None = None,
+    ) -> str:
+        return write_sql.create_sql(
+            self.ref.relation,
+            query,
+            replace=replace,
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            properties=properties,
+            comment=comment,
+            location=location,
+        )
+
+    # --- by Spark ---
+
+    def apply_spark(self, session: SparkSession, sql: str, progress: Progress) -> Commit:
+        """Run one writing statement (any of the above) as refresh number `progress.refresh`.
+
+        The session must be this refresh's own: what its commits say is a setting of the session. ConcurrentRefresh
+        if another refresh took the number; then nothing was changed.
+        """
+        return self._committed(progress, lambda: _run(session, sql, progress))
+
+    # --- by delta-rs ---
+
+    def can_use_rs(self, snapshot: Snapshot) -> bool:
+        """Whether delta-rs may write this table at all."""
+        return rs_write.why_not_table(self.ref.path, snapshot) is None
+
+    def why_not_rs(self, artifact: pa.Table, key: Sequence[str]) -> str | None:
+        """Why delta-rs must not apply this artifact to this table; None if it may."""
+        table = rs_write.why_not_table(self.ref.path, self.log.snapshot())
+        return table or rs_write.why_not_artifact(str(self.ref.path), artifact, key)
+
+    def apply_rs(self, artifact: pa.Table, key: Sequence[str], progress: Progress) -> Commit:
+        """Apply a small artifact without Spark: the same commit, thirty times cheaper."""
+        reason = self.why_not_rs(artifact, key)
+        if reason is not None:
+            raise UnsupportedError(f"{self.ref.name} cannot be written by delta-rs: {reason}")
+        path = str(self.ref.path)
+        return self._committed(progress, lambda: rs_write.apply(path, artifact, key, _transaction(progress)))
+
+    # --- either way ---
+
+    def commit_progress_only(self, progress: Progress, session: SparkSession | None = None) -> Commit:
+        """A delta that nets to nothing still moves the view to its sources' new versions."""
+        if self.can_use_rs(self.log.snapshot()):
+            path = str(self.ref.path)
+            return self._committed(progress, lambda: rs_write.commit_nothing(path, _transaction(progress)))
+        if session is None:
+            raise UnsupportedError(f"{self.ref.name} can be written by Spark only, and there is no session")
+        return self.apply_spark(session, write_sql.nothing_sql(self.ref.relation), progress)
+
+    def _committed(self, progress: Progress, write: Callable[[], None]) -> Commit:
+        """Write, then find the commit in the log: Spark passes over a number it has seen without a word."""
+        with refresh_lock(self.lock) if self.lock else contextlib.nullcontext():
+            before = self._newest()
+            if before >= 0:
+                self._refuse_if_taken(progress)
+            try:
+                write()
+            except Exception as error:  # classic, Connect and delta-rs raise from different class trees
+                raise self._translated(error, progress) from error
+            return self._own_commit(progress, before)
+
+    def _newest(self) -> int:
+        try:
+            return self.log.version()
+        except SourceError:
+            return -1  # about to be created
+
+    def _refuse_if_taken(self, progress: Progress) -> None:
+        last = last_commit_with_marker(self.log)
+        done = Progress.of(last.commit) if last else None
+        if done is not None and done.refresh >= progress.refresh:
+            raise self._taken(progress)
+
+    def _own_commit(self, progress: Progress, before: int) -> Commit:
+        for commit in reversed(self.log.commits(before, self.log.version())):
+            found = Progress.of(commit)
+            if found is not None and found.id == progress.id:
+                return commit
+        raise self._taken(progress)
+
+    def _taken(self, progress: Progress) -> ConcurrentRefresh:
+        return ConcurrentRefresh(
+            f"refresh {progress.refresh} of {self.ref.name} was made by another process or thread",
+            hint="Nothing was changed by this one. Refresh again to go on from there.",
+        )
+
+    def _translated(self, error: Exception, progress: Progress) -> Exception:
+        text = f"{type(error).__name__}: {error}"
+        if _CONFLICT.search(text):
+            return self._taken(progress)
+        if _EXISTS.search(text):
+            return ExistsError(f"{self.ref.name} is already there: {first_line(error)}")
+        return error
+
+
+_CONFLICT = re.compile(
+    r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|Concurrent\w+Exception|CommitFailedError"
+)
+_EXISTS = re.compile(r"TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS|DELTA_PATH_EXISTS")
+
+
+def _transaction(progress: Progress) -> rs_write.Transaction:
+    return rs_write.Transaction(TRANSACTION_APP, progress.refresh, progress.to_json())
+
+
+def _run(session: SparkSession, sql: str, progress: Progress) -> None:
+    settings = {
+        "spark.databricks.delta.commitInfo.userMetadata": progress.to_json(),
+        "spark.databricks.delta.write.txnAppId": TRANSACTION_APP,
+        "spark.databricks.delta.write.txnVersion": str(progress.refresh),
+        # As INT96, the default, delta-rs misreads instants before 1677 and after 2262.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        # Under DYNAMIC, INSERT OVERWRITE leaves partitions that the new rows do not touch.
+        "spark.sql.sources.partitionOverwriteMode": "STATIC",
+    }
+    with _set(session, settings):
+        session.sql(sql)
+
+
+@contextlib.contextmanager
+def _set(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings for one statement. Left set, they would land on the session's next one too."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)

@@ -1,0 +1,119 @@
+"""The SQL that writes a view's table: pure text, so that explain shows what runs.
+
+The artifact of a refresh says "replace by key". Its rows are the view's columns and `__deltaic_op`: -1 takes out every
+row of the view with this row's key, +1 puts this row in. Keys are equal as `<=>` has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltaic.store.quoting import quoted, quoted_list, text_literal
+
+OP = "__deltaic_op"
+"""The column of an artifact that says what to do with its row."""
+
+VIEW_PROPERTIES: Mapping[str, str] = {
+    # A name like sum(v) is legal in a query and not in a plain Delta table.
+    "delta.columnMapping.mode": "name",
+    # A merge by Spark marks rows deleted instead of writing their files anew; delta-rs reads the marks.
+    "delta.enableDeletionVectors": "true",
+    # A view's change is the delta its refresh computed. Delta's feed would make every merge half as dear again.
+    "delta.enableChangeDataFeed": "false",
+}
+
+_TARGET, _SOURCE = "__deltaic_target", "__deltaic_source"
+
+
+def create_sql(
+    relation: str,
+    query: str,
+    *,
+    replace: bool = False,
+    partition_by: Sequence[str] = (),
+    cluster_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    comment: str | None = None,
+    location: str | None = None,
+) -> str:
+    """The table with its content, in one commit: nothing is ever half made."""
+    told = {**VIEW_PROPERTIES, **(properties or {})}
+    pairs = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in told.items())
+    clauses = [
+        f"CREATE {'OR REPLACE ' if replace else ''}TABLE {relation} USING delta",
+        f"PARTITIONED BY ({quoted_list(partition_by)})" if partition_by else "",
+        f"CLUSTER BY ({quoted_list(cluster_by)})" if cluster_by else "",
+        f"LOCATION {text_literal(location)}" if location else "",
+        f"COMMENT {text_literal(comment)}" if comment else "",
+        f"TBLPROPERTIES ({pairs})",
+        f"AS {query}",
+    ]
+    return "\n".join(clause for clause in clauses if clause)
+
+
+def append_sql(relation: str, artifact: str, columns: Sequence[str]) -> str:
+    """For an artifact that takes nothing out."""
+    listed = quoted_list(columns)
+    return f"INSERT INTO {relation} ({listed})\nSELECT {listed} FROM {artifact} WHERE {quoted(OP)} = 1"
+
+
+def overwrite_sql(relation: str, query: str, columns: Sequence[str]) -> str:
+    """All of the table's rows for others; the table's definition stays."""
+    listed = quoted_list(columns)
+    return f"INSERT OVERWRITE {relation} ({listed})\nSELECT {listed} FROM ({query})"
+
+
+def nothing_sql(relation: str) -> str:
+    """A commit of no rows. Delta makes one only under a transaction number, which every write of ours has."""
+    return f"INSERT INTO {relation}\nSELECT * FROM {relation} WHERE false"
+
+
+def merge_sql(
+    relation: str, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None
+) -> str:
+    """Replace by key. `only` is a condition on the table's rows that all keys to take out meet, for skipping files.
+
+    A row to put in matches nothing, since only rows to take out are matched; so duplicates are all put in.
+    """
+    target, source = quoted(_TARGET), quoted(_SOURCE)
+    equal = [f"{target}.{quoted(name)} <=> {source}.{quoted(name)}" for name in key]
+    on = " AND ".join([f"{source}.{quoted(OP)} = -1", *equal, *([only] if only else [])])
+    return (
+        f"MERGE INTO {relation} AS {target} USING {artifact} AS {source}\n"
+        f"ON {on}\n"
+        f"WHEN MATCHED THEN DELETE\n"
+        f"WHEN NOT MATCHED AND {source}.{quoted(OP)} = 1 THEN INSERT ({quoted_list(columns)})\n"
+        f"VALUES ({quoted_list(columns, source)})"
+    )
+
+
+_LITERAL_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.date32())
+
+
+def keys_as_literals(artifact: pa.Table, key: Sequence[str], limit: int = 500) -> str | None:
+    """The `only` of merge_sql, from the keys of a small artifact; None where literals would not help.
+
+    Never for FLOAT and DOUBLE: Spark, looking for 0.0 in a Parquet file, skips the -0.0 that it calls equal.
+    """
+    gone = artifact.filter(pc.equal(artifact[OP], -1))
+    parts = [_one_of(name, pc.unique(gone[name]), limit) for name in key]
+    return " AND ".join(part for part in parts if part) or None
+
+
+def _one_of(name: str, values: pa.Array, limit: int) -> str | None:
+    if values.type not in _LITERAL_TYPES or len(values) > limit:
+        return None
+    column = f"{quoted(_TARGET)}.{quoted(name)}"
+    known = values.drop_null()
+    some = [f"{column} IN ({', '.join(_literal(value) for value in known)})"] if len(known) else []
+    null = [f"{column} IS NULL"] if values.null_count else []
+    return f"({' OR '.join(some + null)})" if some or null else None
+
+
+def _literal(value: pa.Scalar) -> str:
+    if pa.types.is_string(value.type):
+        return text_literal(value.as_py())
+    return f"DATE'{value.as_py()}'" if pa.types.is_date(value.type) else str(value.as_py())

@@ -1,0 +1,52 @@
+"""What all tests share: one Spark for the whole run, started by the first test that asks for it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from deltaic.spark.session import local_session
+
+CONNECT_PORT = "spark.connect.grpc.binding.port"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    what = "run the property lab for FUZZ_CASES cases instead of a few hundred"
+    parser.addoption("--fuzz", action="store_true", help=what)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session on two cores; its JVM also serves Spark Connect, for the fixture below."""
+    settings = {
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("spark-warehouse")),
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        CONNECT_PORT: _free_port(),
+        # Tests run each plan once or twice: the optimizing compiler would cost more than it gives.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    }
+    session = local_session("deltaic-tests", cores="2", extra=settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def connect(spark: SparkSession) -> Iterator[SparkSession]:
+    """A Spark Connect client of the same Spark: same tables by path, settings and temporary views of its own."""
+    from pyspark.sql.connect.session import SparkSession as Client
+
+    builder: Any = Client.builder
+    session = builder.remote(f"sc://127.0.0.1:{spark.conf.get(CONNECT_PORT)}").create()
+    yield session
+    session.stop()
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
