@@ -37,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def connect(spark: SparkSession) -> Iterator[SparkSession]:
-    """A Spark Connect client of the same Spark: same tables by path, settings and temporary views of its own."""
+    """A Spark Connect client of the same Spark, with settings and temporary views of its own."""
     from pyspark.sql.connect.session import SparkSession as Client
 
     builder: Any = Client.builder

@@ -77,7 +77,7 @@ WAYS: dict[str, Callable[[SparkSession, ViewTable, pa.Table, Sequence[str], int]
 ways = pytest.mark.parametrize("way", WAYS)
 
 
-# --- creating -------------------------------------------------------------------------------------------------
+# --- creating -------------------------------------------------------------------------------------
 
 
 def test_a_view_is_made_with_content_and_progress_in_one_commit(spark: SparkSession, tmp_path: Path) -> None:
@@ -92,8 +92,9 @@ def test_a_view_is_made_with_content_and_progress_in_one_commit(spark: SparkSess
     assert (snapshot.version, snapshot.rows, snapshot.columns) == (0, 3, ("k", "count(1)"))
     assert snapshot.properties["deltaic.definition"] == "it's 100% \\ `q`"
     assert not snapshot.change_feed
-    commit = view.log.commit(0)
-    assert Progress.of(commit) == Progress(1, SOURCES, "base", {"rows": 3}, commit.marker["id"])  # type: ignore[index]
+    said = Progress.of(view.log.commit(0))
+    assert said is not None
+    assert said == Progress(1, SOURCES, "base", {"rows": 3}, said.id)
     assert contents(spark, view) == Counter({(0, 1): 1, (1, 1): 1, (2, 1): 1})
     assert spark.sql(f"DESCRIBE DETAIL {view.ref.relation}").collect()[0]["description"] == "what it's for"
 
@@ -120,7 +121,7 @@ def test_creating_what_exists_is_refused_and_replacing_goes_on_counting(
         view.apply_spark(spark, view.create_sql("SELECT 4 AS j", replace=True), progress(2))
 
 
-# --- the two ways of writing give the same table --------------------------------------------------------------
+# --- the two ways of writing give the same table --------------------------------------------------
 
 UTC = dt.timezone.utc
 D = decimal.Decimal
@@ -257,7 +258,7 @@ def test_the_ways_can_alternate_in_one_session(spark: SparkSession, tmp_path: Pa
         pinned = spark.sql(f"SELECT sum(x), count(*) FROM {view.ref.as_of(number - 1)}").collect()[0]
         newest = spark.sql(f"SELECT sum(x), count(*) FROM {view.ref.relation}").collect()[0]
         assert pinned == newest
-    rows_left = {k: 0 for k in range(50)}
+    rows_left = dict.fromkeys(range(50), 0)
     for number in range(2, 15):
         rows_left[number] = rows_left[number + 20] = number
     assert contents(spark, view) == Counter(rows_left.items())
@@ -273,7 +274,7 @@ def test_a_checkpoint_by_delta_rs_is_read_right_by_spark(spark: SparkSession, tm
         by_spark(spark, view, artifact_of(spark, view, [(1, 5)]), ["k"], 11)
 
 
-# --- what delta-rs must not be given --------------------------------------------------------------------------
+# --- what delta-rs must not be given --------------------------------------------------------------
 
 
 def test_a_nan_key_is_spark_s_to_take_out(spark: SparkSession, tmp_path: Path) -> None:
@@ -329,7 +330,7 @@ SKIPPING = [
 
 
 def test_no_row_that_delta_rs_wrote_is_skipped_by_its_statistics(spark: SparkSession, tmp_path: Path) -> None:
-    kinds = dict((name, kind) for name, kind, _ in SKIPPING)
+    kinds = {name: kind for name, kind, _ in SKIPPING}
     nulls = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in kinds.items())
     view = make_view(spark, tmp_path / "v", f"SELECT 0 AS k, struct({nulls}) AS deep, {nulls}")
     for number, (name, kind, value) in enumerate(SKIPPING, 2):
@@ -343,7 +344,7 @@ def test_no_row_that_delta_rs_wrote_is_skipped_by_its_statistics(spark: SparkSes
                 assert spark.sql(query).collect()[0][0] == 1, (column, test)
 
 
-# --- one refresh wins -----------------------------------------------------------------------------------------
+# --- one refresh wins -----------------------------------------------------------------------------
 
 
 @ways

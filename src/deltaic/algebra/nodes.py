@@ -222,6 +222,13 @@ class ApplyKind(Enum):
     SCALAR = "scalar"
     EXISTS = "exists"
     IN = "in"
+    NOT_IN = "not in"
+    MEMBER = "member"
+    """IN with all three truth values, for use below NOT: Spark's own IN gives FALSE for unknown."""
+
+    @property
+    def compares(self) -> bool:
+        return self in (ApplyKind.IN, ApplyKind.NOT_IN, ApplyKind.MEMBER)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,8 @@ def _(node: Join) -> str:
 def _(node: Apply) -> str:
     select = ", ".join(str(expr) for expr in node.select)
     needles = f"({', '.join(str(expr) for expr in node.needles)}) in " if node.needles else ""
-    return f"Apply {node.output.name} = {node.kind.value} {needles}[{select}] on {node.on if node.on else 'true'}"
+    made = f"Apply {node.output.name} = {node.kind.value} {needles}[{select}]"
+    return f"{made} on {node.on if node.on else 'true'}"
 
 
 @label.register

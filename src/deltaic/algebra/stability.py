@@ -14,7 +14,6 @@ from deltaic.algebra.expr import Expr
 from deltaic.algebra.nodes import (
     Aggregate,
     Apply,
-    ApplyKind,
     Filter,
     Generate,
     Item,
@@ -119,7 +118,7 @@ def _deciding(node: Node) -> tuple[Expr, ...]:
         case Join():
             return (node.on,) if node.on else ()
         case Apply():
-            members = node.select if node.kind is ApplyKind.IN else ()
+            members = node.select if node.kind.compares else ()
             return (*((node.on,) if node.on else ()), *node.needles, *members)
         case Generate():
             return (node.generator,)

@@ -89,7 +89,7 @@ class Catalog(ABC):
         self.spark.sql(f"CREATE OR REPLACE {kind} {name}{comment} AS SELECT {columns} FROM {ref.relation}")
 
     def register_odd_names(self, session: SparkSession) -> None:
-        """Temporary readers are the session's own; another session that runs a view's query needs them too."""
+        """Temporary readers are one session's own; another that runs a view's query needs them too."""
         for schema, name in self.view_names():
             if not _is_plain(schema, name):
                 definition = self.definition(schema, name)
@@ -273,7 +273,7 @@ class SessionCatalog(Catalog):
         self.path = path
 
     def view_names(self) -> list[tuple[str, str]]:
-        found = []
+        found: list[tuple[str, str]] = []
         for database in self.spark.sql("SHOW SCHEMAS").collect():
             schema = str(database[0])
             rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}*'").collect()

@@ -49,7 +49,7 @@ class Compiled:
     sources: Mapping[str, Source]
     way: Maintenance | Reason
     node: Node | None
-    tree: exp.Expression
+    tree: exp.Expr
     text: Text
     places: Mapping[tuple[int, int], str]
     """Where in the text each source is named."""
@@ -100,8 +100,10 @@ class SourceCatalog:
             return self._known(
                 f"{schema}.{name.lower()}", ref, f"(SELECT {columns} FROM {ref.relation})", True
             )
-        ref_ = self.catalog.table_ref(schema, name)
-        return ref_ and self._known(f"{schema}.{name.lower()}", ref_, ref_.relation, False)
+        table = self.catalog.table_ref(schema, name)
+        return (
+            None if table is None else self._known(f"{schema}.{name.lower()}", table, table.relation, False)
+        )
 
     def _known(self, key: str, ref: TableRef, relation: str, is_view: bool) -> Source:
         if key not in self.sources:
@@ -141,7 +143,7 @@ def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) 
 
 
 def _lowered(
-    definition: Definition, tree: exp.Expression, text: Text, world: SourceCatalog, schema: StructType
+    definition: Definition, tree: exp.Expr, text: Text, world: SourceCatalog, schema: StructType
 ) -> tuple[Node | None, Maintenance | Reason]:
     try:
         lowered = lower(tree, text, world)
@@ -179,7 +181,7 @@ def _mismatch(way: Maintenance, world: SourceCatalog, schema: StructType) -> Rea
     return None
 
 
-def _places(tree: exp.Expression, text: Text, world: SourceCatalog) -> dict[tuple[int, int], str]:
+def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int, int], str]:
     """Every source that the text names, resolved; each must be a Delta table."""
     ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     places: dict[tuple[int, int], str] = {}

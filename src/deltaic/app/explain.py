@@ -39,8 +39,7 @@ def explain_refresh(plan: Plan, compiled: Compiled) -> str:
     parts = [*_definition(compiled), "", f"Refresh now: {plan.mode}"]
     if plan.mode != "noop":
         parts[-1] += f", by {plan.technique}"
-    for reason in plan.reasons:
-        parts.append(f"  because {reason}")
+    parts.extend(f"  because {reason}" for reason in plan.reasons)
     for key, read in plan.reads.items():
         since = f"version {read.old} to {read.new}" if read.old is not None else f"version {read.new}"
         change = read.change_note if read.changed else "no rows changed"
@@ -72,7 +71,7 @@ def _definition(compiled: Compiled) -> list[str]:
 def _kept(way: Maintenance, compiled: Compiled) -> str:
     key = ", ".join(compiled.stored[name] for name in way.key)
     if way.way is Way.KEYS:
-        return f"Incremental by keys: the rows of touched keys ({key}) are replaced; old states are not read for them"
+        return f"Incremental by keys: the rows of touched keys ({key}) are computed anew and replaced"
     return f"Incremental by rows: a signed delta; rows are found in the view by their hash ({key})"
 
 

@@ -21,8 +21,8 @@ from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_que
 from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, is_history_gone, plan_change
 from deltaic.store.log import Log, Marked, last_commit_with_marker
-from deltaic.store.table import Snapshot
 from deltaic.store.progress import Progress, SourceState
+from deltaic.store.table import Snapshot
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
@@ -215,7 +215,8 @@ class Refresher:
     # doing
 
     def execute(self, plan: Plan) -> Outcome:
-        assert plan.compiled is not None and plan.progress is not None
+        assert plan.compiled is not None
+        assert plan.progress is not None
         with self.warehouse.session_for(plan.definition) as session:
             return Run(session, plan.compiled, plan.table, plan.progress, self.warehouse.use_rs).walk(plan)
 
@@ -225,7 +226,7 @@ class Refresher:
         if rows is not None:
             own = plan.table.ref.path or plan.table.ref.relation
             names = {**plan.tables, own: plan.definition.full_name}
-            read = {key: 0 for key in plan.reads}
+            read = dict.fromkeys(plan.reads, 0)
             for path, count in rows.items():
                 name = names.get(path, path)
                 read[name] = read.get(name, 0) + count

@@ -118,7 +118,8 @@ class Run:
             self.named(self.session.sql(step.sql), step)
             return
         source, read = self.compiled.sources[step.source], self.plan.reads[step.source]
-        assert read.change_from is not None and read.change_upto is not None
+        assert read.change_from is not None
+        assert read.change_upto is not None
         rows = read_change_rs(source.ref, read.change_from, read.change_upto, step.columns)
         path = source.ref.path or source.ref.relation
         self.rs_rows[path] = self.rs_rows.get(path, 0) + rows.num_rows

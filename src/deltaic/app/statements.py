@@ -43,7 +43,23 @@ if TYPE_CHECKING:
 
     from deltaic.app.warehouse import Warehouse
 
-_READING = frozenset("SELECT WITH SHOW DESCRIBE DESC EXPLAIN SET RESET USE VALUES FROM TABLE LIST".split())
+_READING = frozenset(
+    [
+        "SELECT",
+        "WITH",
+        "SHOW",
+        "DESCRIBE",
+        "DESC",
+        "EXPLAIN",
+        "SET",
+        "RESET",
+        "USE",
+        "VALUES",
+        "FROM",
+        "TABLE",
+        "LIST",
+    ]
+)
 
 
 class Executor:

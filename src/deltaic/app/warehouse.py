@@ -26,8 +26,8 @@ from deltaic.spark.session import forked, has_delta, local_session
 from deltaic.sql.statements import CreateView, parse_statement, split_statements
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
-from deltaic.store.table import TableRef
 from deltaic.store.progress import Progress
+from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:

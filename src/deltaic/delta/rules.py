@@ -19,7 +19,6 @@ from deltaic.algebra.nodes import (
     WEIGHT_FIELD,
     Aggregate,
     Apply,
-    ApplyKind,
     Field,
     Filter,
     Generate,
@@ -201,7 +200,7 @@ class Derivation:
         """The keys of a keyed operator that the change touches, each once, as a binding."""
         if node not in self._keys:
             found = self.touched(node.input, partition_of(node))
-            self._keys[node] = found and self.bind("keys", Aggregate(found, keep(found)))
+            self._keys[node] = self.bind("keys", Aggregate(found, keep(found))) if found is not None else None
         return self._keys[node]
 
     # Which keys a change may touch: too many is only slow, too few is wrong
@@ -302,7 +301,7 @@ def net(node: Node, extra: Iterable[Item] = ()) -> Node:
 
 def _reach(node: Apply) -> Expr | None:
     """When a row of the body can matter: for IN, an unknown comparison matters too."""
-    if node.kind is not ApplyKind.IN:
+    if not node.kind.compares:
         return node.on
     pairs = zip(node.needles, node.select, strict=True)
     equal = conjunction(*(join_parts("(", a, ") = (", b, ")") for a, b in pairs))
@@ -355,7 +354,7 @@ def _renamed_weight(node: Node) -> Project:
     return Project(node, items)
 
 
-def _sum(terms: list[Node]) -> Node:
+def _sum(terms: Sequence[Node]) -> Node:
     if len(terms) == 1:
         return terms[0]
     first: tuple[Field, ...] = terms[0].schema

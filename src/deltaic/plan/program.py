@@ -30,6 +30,7 @@ from deltaic.algebra.nodes import (
     walk,
 )
 from deltaic.algebra.prune import prune
+from deltaic.algebra.simplify import simplify
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net
 from deltaic.plan.maintain import Maintenance, Way
@@ -162,7 +163,7 @@ def _inlined(program: Program) -> Program:
     known: dict[str, Node] = {}
     kept: list[Binding] = []
     for binding in program.bindings:
-        node = prune(_replaced(binding.node, known))
+        node = simplify(prune(_replaced(binding.node, known)))
         last = binding is program.bindings[-1]
         if not last and (uses[binding.name] <= 1 or _is_light(node)):
             known[binding.name] = node

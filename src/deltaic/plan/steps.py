@@ -1,4 +1,4 @@
-"""A refresh as a list of steps, each a value with the SQL that it runs. Explain prints them, run walks them."""
+"""A refresh as a list of steps, each a value with its SQL. Explain prints them, run walks them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Node, Scan, State, walk
+from deltaic.algebra.simplify import simplify
 from deltaic.delta.rules import Binding
 from deltaic.plan.maintain import Maintenance, Way
 from deltaic.plan.program import ARTIFACT, DELTA, OP, VIEW, Program, program_for, rows_artifact
@@ -183,4 +184,4 @@ def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredVi
         return f"{read.relation} VERSION AS OF {read.new}"
 
     columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())
-    return f"SELECT {columns} FROM (\n{render(way.root, pinned)}\n)"
+    return f"SELECT {columns} FROM (\n{render(simplify(way.root), pinned)}\n)"

@@ -152,8 +152,9 @@ def _ivy_settings(url: str) -> str:
 
 
 def _not_fetched(output: str) -> SetupError:
-    lines = [line.rstrip() for line in output.splitlines() if line.strip() and "\tat " not in line]
-    said = "\n".join(f"    {line.strip()}" for line in lines[-12:]) or "    (nothing)"
+    # Without Ivy's rulers of colons and the JVM's stack traces, the last dozen lines hold the cause.
+    lines = [line.strip() for line in output.splitlines() if line.strip(" :\t") and "\tat " not in line]
+    said = "\n".join(f"    {line}" for line in lines[-12:]) or "    (nothing)"
     tried = f"{coordinates()} could not be fetched from {repository()}; the resolver's last words:\n{said}"
     hint = (
         "Set DELTAIC_MAVEN_MIRROR to a Maven repository that this machine can reach, or DELTAIC_JARS to a "

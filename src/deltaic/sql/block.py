@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from deltaic.algebra.expr import Expr, col, join_parts
 from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window, keep
@@ -60,10 +60,10 @@ class Context:
         )
 
 
-def surface(node: exp.Expression) -> Iterator[exp.Expression]:
+def surface(node: exp.Expr) -> Iterator[exp.Expr]:
     """The nodes of an expression that belong to this block: subqueries are given, not entered."""
     yield node
-    if isinstance(node, exp.Exists | exp.Subquery | exp.Query):
+    if isinstance(node, exp.Exists | exp.Subquery | exp.Query) or _not_in(node) is not None:
         return
     inside = node.args.get("query") if isinstance(node, exp.In) else None
     for child in node.iter_expressions():
@@ -71,9 +71,24 @@ def surface(node: exp.Expression) -> Iterator[exp.Expression]:
             yield from surface(child)
 
 
-def is_subquery(node: exp.Expression) -> bool:
+def _not_in(node: exp.Expr) -> exp.In | None:
+    """NOT over nothing but an IN with a subquery, which Spark takes as one."""
+    inner = node.this if isinstance(node, exp.Not) else None
+    while isinstance(inner, exp.Paren):
+        inner = inner.this
+    return inner if isinstance(inner, exp.In) and inner.args.get("query") is not None else None
+
+
+def in_of(node: exp.Expr) -> exp.In | None:
+    """The IN of an IN or NOT IN with a subquery."""
     if isinstance(node, exp.In):
-        return node.args.get("query") is not None
+        return node if node.args.get("query") is not None else None
+    return _not_in(node)
+
+
+def is_subquery(node: exp.Expr) -> bool:
+    if isinstance(node, exp.In | exp.Not):
+        return in_of(node) is not None
     return isinstance(node, exp.Exists | exp.Subquery | exp.Query)
 
 
@@ -85,10 +100,10 @@ class Block:
     node: Node
     scope: Scope
     ctes: Ctes
-    apply: Callable[[Block, exp.Expression, Span], Expr]
+    apply: Callable[[Block, exp.Expr, Span], Expr]
     aliases: dict[str, Expr] = field(default_factory=dict)
     grouped: Grouped | None = None
-    windows: dict[str, tuple[Span, exp.Expression]] = field(default_factory=dict)
+    windows: dict[str, tuple[Span, exp.Expr]] = field(default_factory=dict)
     window_items: dict[tuple[Expr, ...], list[Item]] = field(default_factory=dict)
     outer_columns: set[str] = field(default_factory=set)
 
@@ -96,12 +111,12 @@ class Block:
     def text(self) -> Text:
         return self.context.text
 
-    def lower(self, tree: exp.Expression, span: Span | None = None) -> Expr:
+    def lower(self, tree: exp.Expr, span: Span | None = None) -> Expr:
         """The expression over this block's node, windows and subqueries replaced by columns."""
         span = span or span_of(tree)
         return self.build(span, self.replacements(tree, span))
 
-    def replacements(self, tree: exp.Expression, span: Span) -> list[Replacement]:
+    def replacements(self, tree: exp.Expr, span: Span) -> list[Replacement]:
         self.check_functions(tree, span)
         found: list[Replacement] = []
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
@@ -151,11 +166,12 @@ class Block:
     def column(self, node: exp.Column) -> tuple[Span, Expr]:
         parts = node.parts
         names = [part.name for part in parts]
-        start, stops = parts[0].meta.get("start"), [part.meta.get("end") for part in parts]
-        if start is None or None in stops:
+        if any("start" not in part.meta for part in parts):
             self.context.refuse(
                 Code.UNSUPPORTED_SYNTAX, f"the place of {node.sql()} in the text is not known"
             )
+        start: int = parts[0].meta["start"]
+        stops: list[int] = [part.meta["end"] for part in parts]
         found = self.scope.resolve(names)
         if found is None:
             alias = self.aliases.get(names[0].lower())
@@ -173,7 +189,7 @@ class Block:
     def calls(self, span: Span, hidden: list[Span]) -> list[Call]:
         return [call for call in self.text.calls(span) if not any(_inside(call.span, h) for h in hidden)]
 
-    def aggregate_calls(self, tree: exp.Expression, span: Span) -> list[Call]:
+    def aggregate_calls(self, tree: exp.Expr, span: Span) -> list[Call]:
         """The aggregate calls of this block in an expression; those inside another's arguments too."""
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
         return [
@@ -182,7 +198,7 @@ class Block:
             if call.over is None and call.name in functions.AGGREGATES
         ]
 
-    def check_functions(self, tree: exp.Expression, span: Span) -> None:
+    def check_functions(self, tree: exp.Expr, span: Span) -> None:
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
         for call in self.calls(span, hidden):
             if call.name in functions.NON_DETERMINISTIC:
@@ -197,11 +213,11 @@ class Block:
                 )
         for token in self.text.within(span):
             bare = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
-            if bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE:
-                if self.scope.resolve([token.text]) is None:
-                    self.context.refuse(
-                        Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start
-                    )
+            named = bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE
+            if named and self.scope.resolve([token.text]) is None:
+                self.context.refuse(
+                    Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start
+                )
 
     def _is_function(self, call: Call) -> bool:
         token = self.text.tokens[self.text.index_at(call.span[0])]
@@ -209,9 +225,10 @@ class Block:
             token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() not in _NOT_CALLS
         )
 
-    def subquery_span(self, node: exp.Expression) -> Span:
+    def subquery_span(self, node: exp.Expr) -> Span:
         """Where a subquery stands, with EXISTS, or with IN, its NOT and its left side."""
-        query = node.args.get("query") if isinstance(node, exp.In) else node
+        member = in_of(node) if isinstance(node, exp.In | exp.Not) else None
+        query = member.args["query"] if member is not None else node
         inner = query if query is not None and QUERY in query.meta else query and query.this
         if inner is None or QUERY not in inner.meta:
             self.context.refuse(Code.UNSUPPORTED_SYNTAX, "the place of a subquery is not known")
@@ -220,9 +237,19 @@ class Block:
             span = inner.meta[QUERY]
         if isinstance(node, exp.Exists):
             return self.text.tokens[self.text.index_at(span[0]) - 1].start, span[1]
-        if isinstance(node, exp.In):
-            return node.this.meta[OPERAND][0], span[1]
+        if member is not None:
+            return self.negated_span((member.this.meta[OPERAND][0], span[1]), isinstance(node, exp.Not))
         return span
+
+    def negated_span(self, span: Span, negated: bool) -> Span:
+        """`x NOT IN (...)` is one span already; NOT (x IN (...)) has words around it."""
+        words = [token.text.upper() for token in self.text.within(span)]
+        if not negated or words[: words.index("IN")][-1:] == ["NOT"]:
+            return span
+        first, last = self.text.index_at(span[0]) - 1, self.text.index_at(span[1])
+        while self.text.tokens[first].text == "(":
+            first, last = first - 1, last + 1
+        return self.text.tokens[first].start, self.text.tokens[last - 1].end + 1
 
     def window(self, call: Call, found: list[Replacement]) -> Expr:
         """A window call becomes a column of a Window node that is put on when the block is done."""
@@ -280,9 +307,7 @@ class Grouped:
     special: Callable[[Call], Expr | None]
     """grouping() and grouping_id()."""
 
-    def matches(
-        self, block: Block, tree: exp.Expression, span: Span, hidden: list[Span]
-    ) -> list[Replacement]:
+    def matches(self, block: Block, tree: exp.Expr, span: Span, hidden: list[Span]) -> list[Replacement]:
         found: list[Replacement] = []
         for call in block.aggregate_calls(tree, span):
             special = self.special(call)
@@ -302,7 +327,7 @@ class Grouped:
 Token3 = tuple[str, int, int]
 
 
-def normal_tokens(block: Block, tree: exp.Expression, span: Span) -> list[Token3]:
+def normal_tokens(block: Block, tree: exp.Expr, span: Span) -> list[Token3]:
     """The span's tokens in one spelling, each column reference one token."""
     columns: dict[int, tuple[int, str]] = {}
     for node in surface(tree):
@@ -352,9 +377,50 @@ def _closes_last(wanted: tuple[str, ...]) -> bool:
 
 
 _NOT_CALLS = frozenset(
-    "over filter within group in and or not on as by when then else case where between like ilike rlike"
-    " exists select from values distinct all any some is null partition order rows range using cast try_cast"
-    " extract position substring trim overlay".split()
+    [
+        "over",
+        "filter",
+        "within",
+        "group",
+        "in",
+        "and",
+        "or",
+        "not",
+        "on",
+        "as",
+        "by",
+        "when",
+        "then",
+        "else",
+        "case",
+        "where",
+        "between",
+        "like",
+        "ilike",
+        "rlike",
+        "exists",
+        "select",
+        "from",
+        "values",
+        "distinct",
+        "all",
+        "any",
+        "some",
+        "is",
+        "null",
+        "partition",
+        "order",
+        "rows",
+        "range",
+        "using",
+        "cast",
+        "try_cast",
+        "extract",
+        "position",
+        "substring",
+        "trim",
+        "overlay",
+    ]
 )
 
 

@@ -47,7 +47,7 @@ ONE_ROW = Values(((),), ())
 
 def lower_from(
     lowering: Lowering,
-    first: exp.Expression | None,
+    first: exp.Expr | None,
     joins: list[exp.Join],
     ctes: Ctes,
     outer: Scope | None,
@@ -64,7 +64,7 @@ class _From:
         self.lowering, self.ctes, self.outer = lowering, ctes, outer
         self.context: Context = lowering.context
 
-    def block(self, first: exp.Expression | None, joins: list[exp.Join]) -> Block:
+    def block(self, first: exp.Expr | None, joins: list[exp.Join]) -> Block:
         if first is None:
             return self.over(ONE_ROW, ())
         block = self.relation(first)
@@ -75,12 +75,12 @@ class _From:
         return block
 
     def over(self, node: Node, entries: tuple[Entry, ...]) -> Block:
-        def apply(block: Block, tree: exp.Expression, span: Span) -> Expr:
+        def apply(block: Block, tree: exp.Expr, span: Span) -> Expr:
             return lower_subquery(self.lowering, block, tree, span)
 
         return Block(self.context, node, Scope(entries, self.outer), self.ctes, apply)
 
-    def relation(self, tree: exp.Expression) -> Block:
+    def relation(self, tree: exp.Expr) -> Block:
         match tree:
             case exp.Table():
                 return self.table(tree)
@@ -103,7 +103,7 @@ class _From:
                 return self.named(self.lowering.query(tree, self.ctes, None), tree)
         self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{type(tree).__name__.upper()} in FROM")
 
-    def named(self, relation: Relation, tree: exp.Expression, columns: list[str] | None = None) -> Block:
+    def named(self, relation: Relation, tree: exp.Expr, columns: list[str] | None = None) -> Block:
         alias = tree.args.get("alias")
         qualifier = (alias.name,) if alias is not None and alias.name else ()
         given = [c.name for c in (alias.args.get("columns") or ())] if alias is not None else []
@@ -156,9 +156,7 @@ class _From:
             self.context.refuse(Code.LATERAL_JOIN, "LATERAL (SELECT ...)")
         return self.generated(block, tree.this, tree.args.get("alias"), False)
 
-    def generated(
-        self, block: Block, call: exp.Expression, alias: exp.TableAlias | None, outer: bool
-    ) -> Block:
+    def generated(self, block: Block, call: exp.Expr, alias: exp.TableAlias | None, outer: bool) -> Block:
         start = call.meta.get("start")
         if start is None:
             self.context.refuse(Code.TABLE_FUNCTION, f"{call.sql(dialect='spark')} in FROM")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import combinations, product
 
 from sqlglot import exp
-from sqlglot.tokens import TokenType
+from sqlglot.tokenizer_core import TokenType
 
 from deltaic.algebra.expr import Expr, col, join_parts, text
 from deltaic.algebra.nodes import Field, Item, Join, JoinKind, Values
@@ -17,11 +17,11 @@ from deltaic.algebra.reasons import Code
 from deltaic.sql.block import Block, normal_tokens, with_columns
 from deltaic.sql.parse import OPERAND, SPAN, Call, Span
 
-Element = tuple[exp.Expression, Span]
-Items = list[tuple[str | None, exp.Expression]]
+Element = tuple[exp.Expr, Span]
+Items = list[tuple[str | None, exp.Expr]]
 
 
-def any_span(tree: exp.Expression) -> Span:
+def any_span(tree: exp.Expr) -> Span:
     span: Span = tree.meta.get(SPAN) or tree.meta[OPERAND]
     return span
 
@@ -116,8 +116,8 @@ def read_grouping(block: Block, group: exp.Group | None, items: Items) -> Groupi
     if group is None:
         return Grouping([], None)
     if group.args.get("all"):
-        plain = [t for _, t in items if not block.aggregate_calls(t, any_span(t))]
-        return Grouping([(t, any_span(t)) for t in plain], None)
+        ungrouped = [t for _, t in items if not block.aggregate_calls(t, any_span(t))]
+        return Grouping([(t, any_span(t)) for t in ungrouped], None)
     reader = _Reader(block, items)
     parts: list[list[tuple[int, ...]]] = []
     plain: list[tuple[int, ...]] = []
@@ -146,7 +146,7 @@ def read_grouping(block: Block, group: exp.Group | None, items: Items) -> Groupi
     return Grouping(reader.elements, combined)
 
 
-def _in_text_order(group: exp.Group) -> list[exp.Expression]:
+def _in_text_order(group: exp.Group) -> list[exp.Expr]:
     """The elements of GROUP BY as written; sqlglot keeps some kinds apart from the others."""
     found = list(group.expressions)
     for clause in ("rollup", "cube", "grouping_sets"):
@@ -154,12 +154,12 @@ def _in_text_order(group: exp.Group) -> list[exp.Expression]:
     return sorted(found, key=_start)
 
 
-def _start(tree: exp.Expression) -> int:
+def _start(tree: exp.Expr) -> int:
     starts = [node.meta["start"] for node in tree.walk() if "start" in node.meta]
     return min(starts) if starts else 1 << 30
 
 
-def _sets(kind: exp.Expression, units: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _sets(kind: exp.Expr, units: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     def flat(chosen: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
         return tuple(index for unit in chosen for index in unit)
 
@@ -178,7 +178,7 @@ class _Reader:
         self.block, self.items_ = block, items
         self.elements: list[Element] = []
 
-    def members(self, tree: exp.Expression) -> tuple[int, ...]:
+    def members(self, tree: exp.Expr) -> tuple[int, ...]:
         if isinstance(tree, exp.Tuple):
             return tuple(index for inner in tree.expressions for index in self.members(inner))
         if isinstance(tree, exp.Rollup | exp.Cube | exp.GroupingSets):
@@ -197,7 +197,7 @@ class _Reader:
     def spelling(self, element: Element) -> list[str]:
         return [token[0] for token in normal_tokens(self.block, *element)]
 
-    def meant(self, tree: exp.Expression) -> exp.Expression:
+    def meant(self, tree: exp.Expr) -> exp.Expr:
         """The expression an ordinal or an alias of the select list stands for."""
         if isinstance(tree, exp.Literal) and not tree.is_string:
             place = int(tree.name)
@@ -211,7 +211,7 @@ class _Reader:
                     return target
         return tree
 
-    def listed_before(self, node: exp.Expression) -> bool:
+    def listed_before(self, node: exp.Expr) -> bool:
         """Whether GROUPING SETS follows a list without a comma: then it chooses among that list."""
         text_ = self.block.text
         if not self.elements or not node.expressions:

@@ -40,7 +40,7 @@ class Lowered:
     names: tuple[str, ...]
 
 
-def lower(tree: exp.Expression, sql: Text, catalog: Catalog) -> Lowered:
+def lower(tree: exp.Expr, sql: Text, catalog: Catalog) -> Lowered:
     """Raises NotLowered, with its reason, for a query that has no algebra."""
     relation = Lowering(Context(sql, catalog)).query(tree, Ctes(), None)
     return Lowered(relation.node, relation.names)
@@ -50,7 +50,7 @@ class Lowering:
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def query(self, tree: exp.Expression, ctes: Ctes, outer: Scope | None) -> Relation:
+    def query(self, tree: exp.Expr, ctes: Ctes, outer: Scope | None) -> Relation:
         ctes = self.with_ctes(tree, ctes)
         self.check_modifiers(tree)
         match tree:
@@ -67,7 +67,7 @@ class Lowering:
                 return Relation(block.node, tuple(e.name for e in block.scope.star(())))
         self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{type(tree).__name__.upper()} cannot be lowered")
 
-    def with_ctes(self, tree: exp.Expression, ctes: Ctes) -> Ctes:
+    def with_ctes(self, tree: exp.Expr, ctes: Ctes) -> Ctes:
         clause = tree.args.get("with_") or tree.args.get("with")
         if clause is None:
             return ctes
@@ -78,7 +78,7 @@ class Lowering:
             ctes = ctes.having(cte.alias, Cte(cte.this, columns, ctes))
         return ctes
 
-    def check_modifiers(self, tree: exp.Expression) -> None:
+    def check_modifiers(self, tree: exp.Expr) -> None:
         for clause in ("limit", "offset", "fetch"):
             if tree.args.get(clause) is not None:
                 self.context.refuse(

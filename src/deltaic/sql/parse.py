@@ -10,13 +10,14 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError as SqlglotParseError
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
 
 from deltaic.errors import ParseError, Position
 
@@ -26,30 +27,30 @@ Span = tuple[int, int]
 """Character offsets into the text, the end exclusive."""
 
 
-class _SpanParser(Spark.parser_class):  # type: ignore[misc]
+class _SpanParser(SparkParser):
     """Spark's parser of sqlglot, noting where each expression and query begins and ends."""
 
-    def _noted(self, node: exp.Expression | None, start: int, key: str) -> exp.Expression | None:
+    def _noted(self, node: exp.Expr | None, start: int, key: str) -> exp.Expr | None:
         if node is not None and self._index > start:
             node.meta[key] = (self._tokens[start].start, self._tokens[self._index - 1].end + 1)
         return node
 
-    def _parse_disjunction(self) -> exp.Expression | None:
+    def _parse_disjunction(self) -> exp.Expr | None:
         start = self._index
         return self._noted(super()._parse_disjunction(), start, SPAN)
 
-    def _parse_bitwise(self) -> exp.Expression | None:
+    def _parse_bitwise(self) -> exp.Expr | None:
         start = self._index
         return self._noted(super()._parse_bitwise(), start, OPERAND)
 
-    def _parse_select(self, *args: object, **kwargs: object) -> exp.Expression | None:
+    def _parse_select(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         start = self._index
         return self._noted(super()._parse_select(*args, **kwargs), start, QUERY)
 
 
 class _SpanSpark(Spark):
-    Parser = _SpanParser
-    parser_class = _SpanParser
+    Parser: ClassVar[Any] = _SpanParser
+    parser_class: ClassVar[Any] = _SpanParser
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,8 @@ class _Tokenizer(Spark.Tokenizer):
 
 
 class _TokenSpark(Spark):
-    Tokenizer = _Tokenizer
-    tokenizer_class = _Tokenizer
+    Tokenizer: ClassVar[Any] = _Tokenizer
+    tokenizer_class: ClassVar[Any] = _Tokenizer
 
 
 def _tokenize(sql: str) -> list[Token]:
@@ -204,7 +205,7 @@ def _may_name(token: Token) -> bool:
     )
 
 
-def parse_query(sql: str) -> tuple[exp.Expression, Text]:
+def parse_query(sql: str) -> tuple[exp.Expr, Text]:
     """The tree of a query and its text. Anything that is not a query is refused."""
     text = Text.of(sql)
     try:
@@ -226,6 +227,6 @@ def parse_query(sql: str) -> tuple[exp.Expression, Text]:
     return tree, text
 
 
-def span_of(node: exp.Expression) -> Span:
+def span_of(node: exp.Expr) -> Span:
     span: Span = node.meta[SPAN]
     return span

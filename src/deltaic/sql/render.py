@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import singledispatchmethod
 from textwrap import indent
 
-from deltaic.algebra.expr import Expr, quote
+from deltaic.algebra.expr import Expr, col, quote
 from deltaic.algebra.nodes import (
     WEIGHT,
     Aggregate,
@@ -79,12 +79,21 @@ class _Renderer:
     def _(self, node: Project) -> str:
         if isinstance(node.input, Values) and not node.input.columns:
             return f"SELECT {select_list(node.items)}"
-        if isinstance(node.input, Filter):
-            return (
-                f"SELECT {select_list(node.items)} FROM {self.nested(node.input.input)}"
-                f" WHERE {node.input.predicate.sql}"
-            )
-        return f"SELECT {select_list(node.items)} FROM {self.nested(node.input)}"
+        below, where = node.input, ""
+        names: dict[str, Expr] = {}
+        condition: Expr | None = None
+        if isinstance(below, Filter):
+            condition = below.predicate
+            below = below.input
+        if isinstance(below, Scan):  # a scan's new names need no SELECT of their own
+            names = {column.field.name: col(column.origin) for column in below.scanned}
+            source = self.relation(below)
+        else:
+            source = self.nested(below)
+        if condition is not None:
+            where = f" WHERE {condition.substitute(names).sql}"
+        items = (Item(i.name, i.expr.substitute(names), i.type, i.nullable) for i in node.items)
+        return f"SELECT {select_list(items)} FROM {source}{where}"
 
     @select.register
     def _(self, node: Filter) -> str:
@@ -109,8 +118,11 @@ class _Renderer:
         query = f"(SELECT {select} FROM {self.nested(node.body)}{where}{group})"
         if node.kind is ApplyKind.EXISTS:
             return f"EXISTS {query}"
-        if node.kind is ApplyKind.IN:
-            return f"({', '.join(expr.sql for expr in node.needles)}) IN {query}"
+        needles = f"({', '.join(expr.sql for expr in node.needles)})"
+        if node.kind is ApplyKind.MEMBER:
+            return f"CASE WHEN {needles} IN {query} THEN TRUE WHEN {needles} NOT IN {query} THEN FALSE END"
+        if node.kind.compares:
+            return f"{needles} {node.kind.value.upper()} {query}"
         return query
 
     @select.register
@@ -135,6 +147,9 @@ class _Renderer:
     def _(self, node: UnionAll) -> str:
         branches = []
         for branch in node.branches:
+            if branch.columns == node.columns and isinstance(branch, Project | Aggregate):
+                branches.append(self.select(branch))
+                continue
             pairs = zip(branch.columns, node.columns, strict=True)
             columns = ", ".join(f"{quote(own)} AS {quote(common)}" for own, common in pairs)
             branches.append(f"SELECT {columns} FROM {self.nested(branch)}")

@@ -93,7 +93,7 @@ def _ends(qualifier: tuple[str, ...], wanted: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Cte:
-    tree: exp.Expression
+    tree: exp.Expr
     columns: tuple[str, ...]
     ctes: Ctes
 

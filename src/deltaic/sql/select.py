@@ -43,7 +43,7 @@ def lower_rows(
     return block, _where(lowering, block, where.this) if where is not None else []
 
 
-def _where(lowering: Lowering, block: Block, tree: exp.Expression) -> list[Expr]:
+def _where(lowering: Lowering, block: Block, tree: exp.Expr) -> list[Expr]:
     outer: list[Expr] = []
     for span in block.text.conjuncts(span_of(tree)):
         if _joined(lowering, block, tree, span):
@@ -56,7 +56,7 @@ def _where(lowering: Lowering, block: Block, tree: exp.Expression) -> list[Expr]
     return outer
 
 
-def _joined(lowering: Lowering, block: Block, tree: exp.Expression, span: Span) -> bool:
+def _joined(lowering: Lowering, block: Block, tree: exp.Expr, span: Span) -> bool:
     """Whether the conjunct is nothing but [NOT] EXISTS or [NOT] IN, and became a join."""
     tokens = block.text.within(span)
     whole = (tokens[0].start, tokens[-1].end + 1)
@@ -67,7 +67,7 @@ def _joined(lowering: Lowering, block: Block, tree: exp.Expression, span: Span) 
             place = block.subquery_span(node)
             if place == whole:
                 return semi_join(lowering, block, node, place, negated=False)
-            if place == inner and negated:
+            if place == inner and negated and isinstance(node, exp.Exists):
                 return semi_join(lowering, block, node, place, negated=True)
     return False
 
@@ -103,14 +103,14 @@ class _Select:
 
     # the select list
 
-    def item_trees(self) -> list[tuple[str | None, exp.Expression]]:
+    def item_trees(self) -> list[tuple[str | None, exp.Expr]]:
         """Alias and expression of each item; stars stay stars."""
         return [
             (item.alias if isinstance(item, exp.Alias) else None, _unaliased(item))
             for item in self.tree.expressions
         ]
 
-    def items(self, trees: list[tuple[str | None, exp.Expression]]) -> tuple[list[Expr], list[str]]:
+    def items(self, trees: list[tuple[str | None, exp.Expr]]) -> tuple[list[Expr], list[str]]:
         exprs: list[Expr] = []
         names: list[str] = []
         for alias, tree in trees:
@@ -131,7 +131,7 @@ class _Select:
                 self.block.aliases.setdefault(alias.lower(), expr)
         return exprs, names
 
-    def star(self, tree: exp.Expression) -> list[tuple[str, str]]:
+    def star(self, tree: exp.Expr) -> list[tuple[str, str]]:
         qualifier = [p.name for p in tree.parts[:-1]] if isinstance(tree, exp.Column) else []
         star = tree.this if isinstance(tree, exp.Column) else tree
         entries = self.block.scope.star(qualifier)
@@ -144,7 +144,7 @@ class _Select:
             self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a star with REPLACE or RENAME", _star_span(tree)[0])
         return [(e.name, e.column) for e in entries if e.name.lower() not in dropped]
 
-    def auto_name(self, tree: exp.Expression) -> str:
+    def auto_name(self, tree: exp.Expr) -> str:
         """The name that Spark itself gives an expression without an alias."""
         if isinstance(tree, exp.Column):
             return str(tree.parts[-1].name)
@@ -180,7 +180,7 @@ class _Select:
             if calls and calls[0].span == tuple(span):
                 self.generate(item, tree, calls[0])
 
-    def generate(self, item: exp.Expression, tree: exp.Expression, call: Call) -> None:
+    def generate(self, item: exp.Expr, tree: exp.Expr, call: Call) -> None:
         given = [i.name for i in item.expressions] if isinstance(item, exp.Aliases) else []
         given = given or ([item.alias] if isinstance(item, exp.Alias) else [])
         generator = self.block.lower(tree, call.span)
@@ -190,12 +190,12 @@ class _Select:
 
     # GROUP BY
 
-    def is_aggregated(self, trees: list[tuple[str | None, exp.Expression]]) -> bool:
+    def is_aggregated(self, trees: list[tuple[str | None, exp.Expr]]) -> bool:
         if self.tree.args.get("group") is not None or self.tree.args.get("having") is not None:
             return True
         return any(self.block.aggregate_calls(t, span_of(t)) for _, t in trees if not _is_star(t))
 
-    def aggregate(self, trees: list[tuple[str | None, exp.Expression]]) -> None:
+    def aggregate(self, trees: list[tuple[str | None, exp.Expr]]) -> None:
         if self.generated:
             self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a generator beside aggregates in one SELECT")
         block = self.block
@@ -211,7 +211,7 @@ class _Select:
 
     def aggregates(
         self,
-        trees: list[tuple[str | None, exp.Expression]],
+        trees: list[tuple[str | None, exp.Expr]],
         grouping: Grouping,
         calls: dict[str, str],
     ) -> tuple[Item, ...]:
@@ -234,7 +234,7 @@ class _Select:
             for item, (_, _, function) in zip(typed, found, strict=True)
         )
 
-    def aggregate_trees(self, trees: list[tuple[str | None, exp.Expression]]) -> list[exp.Expression]:
+    def aggregate_trees(self, trees: list[tuple[str | None, exp.Expr]]) -> list[exp.Expr]:
         clauses = [self.tree.args.get(name) for name in ("having", "qualify")]
         found = [t for _, t in trees if not _is_star(t)]
         return found + [clause.this for clause in clauses if clause is not None]
@@ -251,12 +251,12 @@ class _Select:
             self.block.node = Filter(self.block.node, predicate)
 
 
-def _unaliased(item: exp.Expression) -> exp.Expression:
-    tree: exp.Expression = item.this if isinstance(item, exp.Alias | exp.Aliases) else item
+def _unaliased(item: exp.Expr) -> exp.Expr:
+    tree: exp.Expr = item.this if isinstance(item, exp.Alias | exp.Aliases) else item
     return tree
 
 
-def _star_span(tree: exp.Expression) -> Span:
+def _star_span(tree: exp.Expr) -> Span:
     """A star that sqlglot put in itself (for VALUES) has no place in the text."""
     span: Span = tree.meta.get(SPAN, (0, 0))
     return span
@@ -266,5 +266,5 @@ def _judged(item: Item, function: str) -> Expr:
     return Expr(item.expr.parts, functions.aggregate_is_unstable(function, item.type))
 
 
-def _is_star(tree: exp.Expression) -> bool:
+def _is_star(tree: exp.Expr) -> bool:
     return isinstance(tree, exp.Star) or (isinstance(tree, exp.Column) and isinstance(tree.this, exp.Star))

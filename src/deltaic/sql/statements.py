@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NoReturn
 
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from deltaic.errors import ConfigurationError, ParseError, UnsupportedError
 from deltaic.sql.parse import Text

@@ -11,6 +11,7 @@ from deltaic.algebra.expr import Expr, col, conjunction, join_parts
 from deltaic.algebra.nodes import Apply, ApplyKind, Field, Join, JoinKind, Node
 from deltaic.algebra.reasons import Code
 from deltaic.sql import functions
+from deltaic.sql.block import in_of
 from deltaic.sql.parse import Span, span_of
 
 if TYPE_CHECKING:
@@ -28,22 +29,26 @@ class _Subquery:
     groups: tuple[Expr, ...] = ()
 
 
-def lower_subquery(lowering: Lowering, block: Block, tree: exp.Expression, span: Span) -> Expr:
+def lower_subquery(lowering: Lowering, block: Block, tree: exp.Expr, span: Span) -> Expr:
     """Puts an Apply on the block and gives the column that stands for the subquery."""
-    kind, negated = _kind_of(lowering, tree, span)
+    kind, negated = _kind_of(tree)
     sub = _subquery(lowering, block, _query(tree), kind, span)
     needles = _needles(block, tree) if kind is ApplyKind.IN else ()
+    if kind is ApplyKind.IN and _below_not(tree):
+        kind = ApplyKind.MEMBER
+    elif kind is ApplyKind.IN and negated:
+        kind = ApplyKind.NOT_IN
     output = _output(lowering, block, sub, kind)
     select = sub.select
     if kind is ApplyKind.SCALAR:
         select = (Expr(sub.select[0].parts, sub.select[0].unstable or _shaky(block, sub, output, span)),)
     block.node = Apply(block.node, sub.body, kind, sub.on, select, output, needles, sub.groups)
-    return join_parts("NOT ", col(output.name)) if negated else col(output.name)
+    return join_parts("NOT ", col(output.name)) if negated and kind is ApplyKind.MEMBER else col(output.name)
 
 
-def semi_join(lowering: Lowering, block: Block, tree: exp.Expression, span: Span, *, negated: bool) -> bool:
+def semi_join(lowering: Lowering, block: Block, tree: exp.Expr, span: Span, *, negated: bool) -> bool:
     """Lowers a conjunct that is just [NOT] EXISTS or [NOT] IN to a join; False if it cannot be."""
-    kind, not_in = _kind_of(lowering, tree, span)
+    kind, not_in = _kind_of(tree)
     negated = negated != not_in
     if kind is ApplyKind.SCALAR:
         return False
@@ -61,27 +66,34 @@ def semi_join(lowering: Lowering, block: Block, tree: exp.Expression, span: Span
     return True
 
 
-def _kind_of(lowering: Lowering, tree: exp.Expression, span: Span) -> tuple[ApplyKind, bool]:
+def _kind_of(tree: exp.Expr) -> tuple[ApplyKind, bool]:
+    """What kind of subquery it is, and whether a NOT belongs to it."""
     if isinstance(tree, exp.Exists):
         return ApplyKind.EXISTS, False
-    if not isinstance(tree, exp.In):
+    if in_of(tree) is None:
         return ApplyKind.SCALAR, False
-    text = lowering.context.text
-    inner = text.parenthesised(_query(tree).meta["deltaic_query"])
-    words = [token.text.upper() for token in text.within((span[0], inner[0]))]
-    return ApplyKind.IN, words[-2:] == ["NOT", "IN"]
+    return ApplyKind.IN, isinstance(tree, exp.Not)
 
 
-def _query(tree: exp.Expression) -> exp.Expression:
-    query = tree.args["query"] if isinstance(tree, exp.In) else tree
+def _below_not(tree: exp.Expr) -> bool:
+    """Whether a NOT above may turn unknown into something that passes."""
+    above = tree.parent
+    while above is not None and not isinstance(above, exp.Query):
+        if isinstance(above, exp.Not):
+            return True
+        above = above.parent
+    return False
+
+
+def _query(tree: exp.Expr) -> exp.Expr:
+    member = in_of(tree)
+    query = member.args["query"] if member is not None else tree
     while isinstance(query, exp.Subquery | exp.Exists):
         query = query.this
     return query
 
 
-def _subquery(
-    lowering: Lowering, block: Block, query: exp.Expression, kind: ApplyKind, span: Span
-) -> _Subquery:
+def _subquery(lowering: Lowering, block: Block, query: exp.Expr, kind: ApplyKind, span: Span) -> _Subquery:
     correlated = _correlated(lowering, block, query, kind, span)
     if correlated is not None:
         return correlated
@@ -91,7 +103,7 @@ def _subquery(
 
 
 def _correlated(
-    lowering: Lowering, outer: Block, query: exp.Expression, kind: ApplyKind, span: Span
+    lowering: Lowering, outer: Block, query: exp.Expr, kind: ApplyKind, span: Span
 ) -> _Subquery | None:
     """The parts of a subquery that refers to the outer row; None if it does not."""
     from deltaic.sql.select import lower_rows
@@ -136,8 +148,10 @@ def _outputs(
     return tuple(block.lower(t) for t in trees), tuple(block.lower(t) for t in groups)
 
 
-def _needles(block: Block, tree: exp.Expression) -> tuple[Expr, ...]:
-    left = tree.this
+def _needles(block: Block, tree: exp.Expr) -> tuple[Expr, ...]:
+    member = in_of(tree)
+    assert member is not None
+    left = member.this
     trees = left.expressions if isinstance(left, exp.Tuple) else [left]
     spans = [t.meta.get("deltaic_span") or t.meta["deltaic_operand"] for t in trees]
     return tuple(block.lower(t, s) for t, s in zip(trees, spans, strict=True))
@@ -146,7 +160,7 @@ def _needles(block: Block, tree: exp.Expression) -> tuple[Expr, ...]:
 def _output(lowering: Lowering, block: Block, sub: _Subquery, kind: ApplyKind) -> Field:
     name = lowering.context.names.fresh(kind.value)
     if kind is not ApplyKind.SCALAR:
-        return Field(name, "boolean", kind is ApplyKind.IN)
+        return Field(name, "boolean", kind.compares)
     if len(sub.select) != 1:
         lowering.context.refuse(Code.UNSUPPORTED_SYNTAX, "a scalar subquery of several columns")
     (item,) = lowering.context.typed(sub.body, [(name, sub.select[0])])

@@ -55,7 +55,7 @@ def arrow_schema(schema: st.StructType) -> pa.Schema:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The same values under `schema`, columns taken by name; a value that does not fit is an error, never bent.
+    """The same values under `schema`, columns taken by name. A value that does not fit is an error.
 
     delta-rs reads texts as Arrow views, which Spark does not take.
     """
@@ -66,6 +66,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def arrow_to_spark(spark: SparkSession, table: pa.Table, schema: st.StructType) -> DataFrame:
     """A DataFrame of exactly `schema` out of Arrow data.
 
-    Arrow alone does not decide the types: it knows no CHAR, and a timestamp without a zone may be meant either way.
+    Arrow alone does not decide the types: it knows no CHAR, and a timestamp without a zone may be meant
+    either way.
     """
     return spark.createDataFrame(conform(table, arrow_schema(schema)), schema=schema)

@@ -43,8 +43,8 @@ Kind = Literal["none", "feed", "feed-rs", "files"]
 class ChangePlan:
     """How to read one change. `sql` gives the table's columns and `__deltaic_d`; rows are not netted.
 
-    `after` and `upto` are the range to read, which may be narrower than what was asked: commits at its ends that
-    change no rows are left out. `rows` is an upper bound, where the log has one.
+    `after` and `upto` are the range to read, which may be narrower than what was asked: commits at its ends
+    that change no rows are left out. `rows` is an upper bound, where the log has one.
     """
 
     kind: Kind
@@ -83,7 +83,7 @@ def plan_change(
     return ChangePlan("feed", first, last, sql, rows, f"change feed, read by Spark ({no_rs})")
 
 
-# --- the change feed ------------------------------------------------------------------------------------------
+# --- the change feed ------------------------------------------------------------------------------
 
 
 def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> str:
@@ -105,7 +105,8 @@ def _selected(columns: Sequence[str]) -> str:
 def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
     """Why the feed cannot give these commits, all of them; None if it can.
 
-    A commit is in the feed if the feed was on after it. Delta refuses a range in which it was off at any commit.
+    A commit is in the feed if the feed was on after it. Delta refuses a range in which it was off at any
+    commit.
     """
     start = log.snapshot(after)
     feed = start.change_feed
@@ -164,7 +165,7 @@ def _metric_rows(commit: Commit) -> int | None:
     return sum(int(found[name]) * times for name, times in wanted.items())
 
 
-# --- the change feed by delta-rs ------------------------------------------------------------------------------
+# --- the change feed by delta-rs ------------------------------------------------------------------
 
 _SAFE_PATH = re.compile(r"[A-Za-z0-9._=/+-]+")
 _RS_NEVER = {"deletionVectors", "columnMapping", "typeWidening", "variantType", "catalogManaged"}
@@ -211,10 +212,12 @@ def _instants(snapshot: Snapshot, columns: Sequence[str]) -> bool:
 
 
 def read_change_rs(ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> pa.Table:
-    """The feed of (after, upto] by delta-rs: `columns` and `__deltaic_d`. Only where plan_change says `feed-rs`."""
+    """The feed of (after, upto] by delta-rs, where plan_change says so: `columns` and `__deltaic_d`."""
     if ref.path is None:
         raise SourceError(f"{ref.name} is not on this machine")
-    reader = rs.opened(ref.path, upto).load_cdf(after + 1, upto, columns=[*columns, "_change_type"])
+    # delta-rs reads these names as SQL does: without quotes they become lower case
+    wanted = ['"' + name.replace('"', '""') + '"' for name in (*columns, "_change_type")]
+    reader = rs.opened(ref.path, upto).load_cdf(after + 1, upto, columns=wanted)
     feed = pa.table(reader.read_all())
     plus = pc.is_in(
         feed["_change_type"].cast(pa.string()),
@@ -224,7 +227,7 @@ def read_change_rs(ref: TableRef, after: int, upto: int, columns: Sequence[str])
     return feed.select(list(columns)).append_column(COUNT, sign)
 
 
-# --- without a feed -------------------------------------------------------------------------------------------
+# --- without a feed -------------------------------------------------------------------------------
 
 
 def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], reason: str) -> ChangePlan:
@@ -245,7 +248,7 @@ def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], rea
     )
 
 
-# --- history that is gone -------------------------------------------------------------------------------------
+# --- history that is gone -------------------------------------------------------------------------
 
 _GONE = re.compile(
     "|".join(

@@ -35,7 +35,8 @@ def differing_files(commits: Sequence[Commit]) -> Difference:
         adds = {file.path: file for file in commit.adds if file.path in touched}
         removes = {file.path: file for file in commit.removes if file.path in touched}
         for path in adds.keys() | removes.keys():
-            # An add that changes no data may repeat a file that is there already, with better statistics, say.
+            # An add that changes no data may repeat a file that is there already, with better statistics,
+            # say.
             if path not in seen and (path in removes or not adds[path].data_change):
                 old[path] = removes.get(path) or adds[path]
             seen.add(path)
@@ -47,8 +48,9 @@ def differing_files(commits: Sequence[Commit]) -> Difference:
 def _touched(commits: Sequence[Commit]) -> set[str]:
     """The paths that matter.
 
-    A commit without change of data (OPTIMIZE) replaces files by others with the same rows. It drops out as a whole
-    unless one of its files also belongs to a change; then all of them stay, since which rows went where is unknown.
+    A commit without change of data (OPTIMIZE) replaces files by others with the same rows. It drops out as a
+    whole unless one of its files also belongs to a change; then all of them stay, since which rows went where
+    is unknown.
     """
     touched = {path for commit in commits if commit.data_change for path in _paths(commit)}
     rewrites = [set(_paths(commit)) for commit in commits if not commit.data_change]
@@ -65,7 +67,7 @@ def _paths(commit: Commit) -> Iterator[str]:
     return (file.path for file in (*commit.adds, *commit.removes))
 
 
-# --- a condition that reads them ------------------------------------------------------------------------------
+# --- a condition that reads them ------------------------------------------------------------------
 
 # Spark shows a file's name decoded, the log holds it encoded; these characters look the same in both.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -76,8 +78,8 @@ _PRUNED_COLUMNS = 3
 def reads_only(files: Sequence[FileAction], snapshot: Snapshot) -> str:
     """A condition that holds for all rows of these files, and for few others.
 
-    The names say it exactly, but Delta opens every file to learn them. So partition values and the ranges of the
-    log's statistics stand beside them: by those it skips files.
+    The names say it exactly, but Delta opens every file to learn them. So partition values and the ranges of
+    the log's statistics stand beside them: by those it skips files.
     """
     parts = [_by_name(files, snapshot), *_by_partition(files, snapshot), *_by_range(files, snapshot)]
     return " AND ".join(part for part in parts if part) or "true"
@@ -96,7 +98,7 @@ _SQL_NAMES = {"integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "
 
 
 def _by_partition(files: Sequence[FileAction], snapshot: Snapshot) -> Iterator[str]:
-    """One conjunct per partition column: Delta uses only conjuncts that name nothing but partition columns."""
+    """One conjunct per partition column: Delta uses those that name nothing but partition columns."""
     for field in snapshot.fields:
         name, kind, key = field["name"], field["type"], physical_name(field)
         if name not in snapshot.partition_columns or kind not in _PARTITION_CASTS:
@@ -121,7 +123,7 @@ def _any_of(conditions: Iterable[str]) -> str:
 
 
 def _by_range(files: Sequence[FileAction], snapshot: Snapshot) -> Iterator[str]:
-    """For a few files, the ranges of a few columns; whole numbers and dates only, whose statistics are exact."""
+    """For a few files, the ranges of a few whole numbers and dates, whose statistics are exact."""
     if len(files) > _PRUNED_FILES:
         return
     stats = [json.loads(file.stats) if file.stats else {} for file in files]
@@ -131,7 +133,8 @@ def _by_range(files: Sequence[FileAction], snapshot: Snapshot) -> Iterator[str]:
         if found < _PRUNED_COLUMNS and ranges and all(ranges):
             found += 1
             name = quoted(field["name"])
-            yield f"({name} IS NULL OR {_any_of(f'{name} BETWEEN {low} AND {high}' for low, high in _known(ranges))})"
+            within = [f"{name} BETWEEN {low} AND {high}" for low, high in _known(ranges)]
+            yield _any_of([f"{name} IS NULL", *within])
 
 
 def _known(ranges: Iterable[tuple[str, str] | None]) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """One refresher at a time on a local warehouse, across threads and processes.
 
-Delta's commit on a local file system is atomic only inside one JVM, and delta-rs commits outside of it. Object
-stores and HDFS need no lock of ours.
+Delta's commit on a local file system is atomic only inside one JVM, and delta-rs commits outside of it.
+Object stores and HDFS need no lock of ours.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _held = threading.local()
 def refresh_lock(path: str | Path, timeout: float = 600.0) -> Iterator[None]:
     """Hold the lock file `path` exclusively; its folder is made if need be.
 
-    The thread that holds it may take it again. The system releases it when the process ends, however it ends, so a
-    killed refresh leaves nothing to clean up. ConcurrentRefresh if it is not free within `timeout` seconds.
+    The thread that holds it may take it again. The system releases it when the process ends, however it ends,
+    so a killed refresh leaves nothing to clean up. ConcurrentRefresh if it is not free within `timeout`
+    seconds.
     """
     file = os.path.realpath(path)
     if file in _mine():
@@ -50,7 +51,7 @@ def _mine() -> set[str]:
 
 
 def _acquired(file: str, timeout: float) -> int:
-    """An open, locked descriptor. The lock belongs to it, so two threads exclude each other like two processes."""
+    """An open, locked descriptor. The lock is its own, so threads exclude each other as processes do."""
     os.makedirs(os.path.dirname(file), exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -1,7 +1,7 @@
 """Reading a table's log: its newest version, a snapshot, the commits between two versions.
 
-A table on this machine is read without Spark, in milliseconds: commits as the JSON lines they are, snapshots by
-delta-rs. Any other table is read through Spark, at the price of a job or two.
+A table on this machine is read without Spark, in milliseconds: commits as the JSON lines they are, snapshots
+by delta-rs. Any other table is read through Spark, at the price of a job or two.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _COMMIT_FILE = re.compile(r"(\d{20})(?:\.json|\.checkpoint\..*parquet|\.checkpoi
 class FileAction:
     """One file that a commit adds, removes or, as a part of the change feed, adds beside the table.
 
-    A table's rows are those of its (path, dv) pairs: the same file under another deletion vector `dv` has other rows.
-    `rows` is what the pair holds, where the log says so.
+    A table's rows are those of its (path, dv) pairs: the same file under another deletion vector `dv` has
+    other rows. `rows` is what the pair holds, where the log says so.
     """
 
     path: str
@@ -72,7 +72,7 @@ class MetadataAction:
 
 @dataclass(frozen=True)
 class Commit:
-    """One commit of the log. `user_metadata` is a dictionary if Deltaic wrote it, else the text that is there."""
+    """One commit. `user_metadata` is a dictionary if Deltaic wrote it, else the text that is there."""
 
     version: int
     timestamp: int | None
@@ -183,7 +183,7 @@ def _same(commit: Commit, schema: Any) -> bool:
     return commit.metadata is not None and json.loads(commit.metadata.schema_json) == schema
 
 
-# --- a table on this machine ----------------------------------------------------------------------------------
+# --- a table on this machine ----------------------------------------------------------------------
 
 
 class _LocalReader:
@@ -236,7 +236,7 @@ def _gone(ref: TableRef, version: int, error: Exception | None = None) -> Histor
     why = f" ({first_line(error)})" if error else ""
     return HistoryGone(
         f"{ref.name}: version {version} is no longer in the log{why}",
-        hint="delta.logRetentionDuration says how long a table keeps its log; a full refresh goes on from now.",
+        hint="delta.logRetentionDuration says how long a table keeps its log; a full refresh starts anew.",
     )
 
 
@@ -274,7 +274,7 @@ def _rs_snapshot(path: str, version: int, fingerprint: tuple[int, int, int] | No
     )
 
 
-# --- a table that only Spark can reach ------------------------------------------------------------------------
+# --- a table that only Spark can reach ------------------------------------------------------------
 
 
 class _SparkReader:
@@ -314,7 +314,8 @@ class _SparkReader:
     def snapshot(self, version: int) -> Snapshot:
         """Properties and sizes are the newest version's: Spark tells them of no other.
 
-        The schema is the asked version's. It lacks the metadata of column mapping, which Spark keeps to itself.
+        The schema is the asked version's. It lacks the metadata of column mapping, which Spark keeps to
+        itself.
         """
         detail = describe_detail(self._spark, self._ref.name, self._ref.relation)
         try:
@@ -336,7 +337,7 @@ class _SparkReader:
         )
 
 
-# --- a commit's text ------------------------------------------------------------------------------------------
+# --- a commit's text ------------------------------------------------------------------------------
 
 
 def parse_commit(version: int, text: str) -> Commit:

@@ -27,8 +27,8 @@ class SourceState:
 class Progress:
     """One refresh, as its commit records it.
 
-    `refresh` counts a table's refreshes and is its Delta transaction number: of two refreshes with one number only
-    one can be committed. `id` tells which of the two it was.
+    `refresh` counts a table's refreshes and is its Delta transaction number: of two refreshes with one number
+    only one can be committed. `id` tells which of the two it was.
     """
 
     refresh: int

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 
 def can_open(path: str) -> bool:
-    """delta-rs decodes percent signs in a folder's name, however they are given, and so opens another folder."""
+    """delta-rs decodes percent signs in a folder's name, however given, and so opens another folder."""
     return "%" not in path
 
 
@@ -26,8 +26,8 @@ def opened(path: str, version: int | None = None) -> deltalake.DeltaTable:
 def has_int96(file: str) -> bool:
     """Whether a Parquet file stores timestamps as INT96, as Spark does unless told otherwise.
 
-    delta-rs reads those as nanoseconds: instants before 1677 or after 2262 silently become others. Data files never
-    change, so the answer is kept.
+    delta-rs reads those as nanoseconds: instants before 1677 or after 2262 silently become others. Data files
+    never change, so the answer is kept.
     """
     schema = pq.ParquetFile(file).schema
     return any(schema.column(index).physical_type == "INT96" for index in range(len(schema.names)))

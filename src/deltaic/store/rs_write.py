@@ -25,7 +25,7 @@ from deltaic.store.write_sql import OP
 
 _KNOWN_FEATURES = frozenset(
     {"appendOnly", "invariants", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}
-    # Implied by old protocol versions; a table that really uses one of these is found by its properties or schema.
+    # Implied by old protocol versions; whether a table uses one is seen in its properties and schema.
     | {"checkConstraints", "changeDataFeed", "generatedColumns"}
 )
 _FOOTERS = 500
@@ -41,7 +41,7 @@ class Transaction:
     metadata: str
 
     def properties(self) -> CommitProperties:
-        """Without retries the commit succeeds only on top of the version that was opened: of two, one fails."""
+        """Without retries a commit succeeds only on top of the version that was opened: of two, one fails."""
         return CommitProperties(
             custom_metadata={"userMetadata": self.metadata},
             app_transactions=[deltalake.Transaction(self.app, self.number)],
@@ -49,7 +49,7 @@ class Transaction:
         )
 
 
-# --- when not -------------------------------------------------------------------------------------------------
+# --- when not -------------------------------------------------------------------------------------
 
 
 def why_not_table(path: str | None, snapshot: Snapshot) -> str | None:
@@ -97,7 +97,7 @@ def _takes_out(artifact: pa.Table) -> bool:
     return bool(pc.any(pc.equal(artifact[OP], -1)).as_py())
 
 
-# --- writing --------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def apply(path: str, artifact: pa.Table, key: Sequence[str], transaction: Transaction) -> None:
@@ -149,7 +149,7 @@ def _merge(
     key: Sequence[str],
     transaction: Transaction,
 ) -> bool:
-    """Whether there was anything to commit. DataFusion binds IS NOT DISTINCT FROM weaker than AND: hence the ()."""
+    """Whether there was anything to commit. To DataFusion IS NOT DISTINCT FROM binds weaker than AND."""
     equal = [f"(t.{rs_quoted(name)} IS NOT DISTINCT FROM s.{rs_quoted(name)})" for name in key]
     before = table.version()
     merger = table.merge(
@@ -189,7 +189,7 @@ def _writer(table: DeltaTable) -> WriterProperties:
     return WriterProperties(
         compression="SNAPPY",
         statistics_truncate_length=64,
-        column_properties={path: silent for path in _inexact(fields, "")},
+        column_properties=dict.fromkeys(_inexact(fields, ""), silent),
     )
 
 

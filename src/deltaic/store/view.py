@@ -1,4 +1,4 @@
-"""Writing a view's table: one refresh is one atomic commit that carries its progress, by Spark or by delta-rs."""
+"""Writing a view's table, by Spark or by delta-rs: a refresh is one commit that carries its progress."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TRANSACTION_APP = "deltaic"
 class ViewTable:
     """The Delta table of one view.
 
-    `lock` is the file that excludes other writers of a local warehouse; without one only Delta's own checks do.
-    `spark` is needed to read the log of a table that is not on this machine.
+    `lock` is the file that excludes other writers of a local warehouse; without one only Delta's own checks
+    do. `spark` is needed to read the log of a table that is not on this machine.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class ViewTable:
     def apply_spark(self, session: SparkSession, sql: str, progress: Progress) -> Commit:
         """Run one writing statement (any of the above) as refresh number `progress.refresh`.
 
-        The session must be this refresh's own: what its commits say is a setting of the session. ConcurrentRefresh
-        if another refresh took the number; then nothing was changed.
+        The session must be this refresh's own: what its commits say is a setting of the session.
+        ConcurrentRefresh if another refresh took the number; then nothing was changed.
         """
         return self._committed(progress, lambda: _run(session, sql, progress))
 

@@ -1,7 +1,7 @@
 """The SQL that writes a view's table: pure text, so that explain shows what runs.
 
-The artifact of a refresh says "replace by key". Its rows are the view's columns and `__deltaic_op`: -1 takes out every
-row of the view with this row's key, +1 puts this row in. Keys are equal as `<=>` has it.
+The artifact of a refresh says "replace by key". Its rows are the view's columns and `__deltaic_op`: -1 takes
+out every row of the view with this row's key, +1 puts this row in. Keys are equal as `<=>` has it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ VIEW_PROPERTIES: Mapping[str, str] = {
     "delta.columnMapping.mode": "name",
     # A merge by Spark marks rows deleted instead of writing their files anew; delta-rs reads the marks.
     "delta.enableDeletionVectors": "true",
-    # A view's change is the delta its refresh computed. Delta's feed would make every merge half as dear again.
+    # A view's change is the delta its refresh computed. Delta's feed would make every merge half as dear
+    # again.
     "delta.enableChangeDataFeed": "false",
 }
 
@@ -74,7 +75,7 @@ def nothing_sql(relation: str) -> str:
 def merge_sql(
     relation: str, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None
 ) -> str:
-    """Replace by key. `only` is a condition on the table's rows that all keys to take out meet, for skipping files.
+    """Replace by key. `only`, for skipping files, is a condition that all rows to take out meet.
 
     A row to put in matches nothing, since only rows to take out are matched; so duplicates are all put in.
     """

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from deltaic.store.quoting import quoted, rs_quoted, text_literal
+from deltaic.store.write_sql import OP, append_sql, create_sql, keys_as_literals, merge_sql, overwrite_sql
+
+
+def test_nothing_escapes_from_a_name_or_a_text() -> None:
+    assert quoted("a`b; DROP") == "`a``b; DROP`"
+    assert text_literal("it's \\") == "'it\\'s \\\\'"
+    assert rs_quoted('a"b') == '"a""b"'
+
+
+def test_replace_by_key() -> None:
+    assert merge_sql("`s`.`v`", "artifact", ["k"], ["k", "sum(v)"], "x IN (1)") == (
+        "MERGE INTO `s`.`v` AS `__deltaic_target` USING artifact AS `__deltaic_source`\n"
+        "ON `__deltaic_source`.`__deltaic_op` = -1 AND `__deltaic_target`.`k` <=> `__deltaic_source`.`k`"
+        " AND x IN (1)\n"
+        "WHEN MATCHED THEN DELETE\n"
+        "WHEN NOT MATCHED AND `__deltaic_source`.`__deltaic_op` = 1 THEN INSERT (`k`, `sum(v)`)\n"
+        "VALUES (`__deltaic_source`.`k`, `__deltaic_source`.`sum(v)`)"
+    )
+
+
+def test_append_and_overwrite() -> None:
+    assert append_sql("v", "a", ["k"]) == "INSERT INTO v (`k`)\nSELECT `k` FROM a WHERE `__deltaic_op` = 1"
+    assert (
+        overwrite_sql("v", "SELECT 1 AS k", ["k"])
+        == "INSERT OVERWRITE v (`k`)\nSELECT `k` FROM (SELECT 1 AS k)"
+    )
+
+
+def test_create() -> None:
+    sql = create_sql(
+        "v",
+        "SELECT 1 AS k",
+        replace=True,
+        cluster_by=["k"],
+        properties={"a'": "b"},
+        comment="c",
+        location="/x y",
+    )
+    assert sql == (
+        "CREATE OR REPLACE TABLE v USING delta\n"
+        "CLUSTER BY (`k`)\n"
+        "LOCATION '/x y'\n"
+        "COMMENT 'c'\n"
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true', "
+        "'delta.enableChangeDataFeed' = 'false', 'a\\'' = 'b')\n"
+        "AS SELECT 1 AS k"
+    )
+
+
+def keys(array: pa.Array) -> str | None:
+    table = pa.table({OP: pa.array([-1] * (len(array) - 1) + [1], pa.int32()), "k": array})
+    return keys_as_literals(table, ["k"], limit=3)
+
+
+def test_keys_as_literals() -> None:
+    column = "`__deltaic_target`.`k`"
+    assert keys(pa.array([1, 2, 2, 9])) == f"({column} IN (1, 2))"
+    assert keys(pa.array([1, None, 9])) == f"({column} IN (1) OR {column} IS NULL)"
+    assert keys(pa.array([None, 9])) == f"({column} IS NULL)"
+    assert keys(pa.array(["it's", "x"])) == f"({column} IN ('it\\'s'))"
+    assert keys(pa.array([dt.date(1, 2, 3), dt.date(2024, 1, 1)])) == f"({column} IN (DATE'0001-02-03'))"
+
+
+def test_keys_that_literals_would_not_help_or_would_lose() -> None:
+    assert keys(pa.array([0.0, 1.0])) is None
+    assert keys(pa.array([1, 2, 3, 4, 5])) is None
+    assert keys(pa.array([9])) is None
