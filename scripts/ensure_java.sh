@@ -14,7 +14,8 @@ install_java() {
         local sudo=""
         [ "$(id -u)" -eq 0 ] || sudo="sudo -n"
         # Debian and Ubuntu differ in which release they carry; any of these will do.
-        $sudo apt-get update -qq && for release in 21 17; do
+        $sudo apt-get update -qq || true
+        for release in 21 17; do
             $sudo apt-get install -y -qq --no-install-recommends "openjdk-$release-jre-headless" && return
         done
     elif command -v brew >/dev/null; then

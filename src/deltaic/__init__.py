@@ -1,10 +1,38 @@
 """Incremental materialized views for Apache Spark on Delta Lake."""
 
-from deltaic.app.report import Report
-from deltaic.app.warehouse import Warehouse
-from deltaic.app.warehouse import open_warehouse as open  # noqa: A004
-from deltaic.errors import DeltaicError
-from deltaic.spark.session import configure
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deltaic.app.report import Report
+    from deltaic.app.warehouse import Warehouse
+    from deltaic.app.warehouse import open_warehouse as open  # noqa: A004
+    from deltaic.errors import DeltaicError
+    from deltaic.spark.session import configure
 
 __version__ = "0.1.0"
 __all__ = ["DeltaicError", "Report", "Warehouse", "configure", "open"]
+
+_HOMES = {
+    "DeltaicError": ("deltaic.errors", "DeltaicError"),
+    "Report": ("deltaic.app.report", "Report"),
+    "Warehouse": ("deltaic.app.warehouse", "Warehouse"),
+    "configure": ("deltaic.spark.session", "configure"),
+    "open": ("deltaic.app.warehouse", "open_warehouse"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Importing PySpark takes most of a second; `deltaic --help` and the lab have no use for it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    found: object = getattr(import_module(module), attribute)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

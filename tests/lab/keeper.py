@@ -2,9 +2,9 @@
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Field, Scan, State
-from deltaic.algebra.reasons import NotLowered, Reason
+from deltaic.algebra.reasons import Reason
 from deltaic.plan.maintain import Maintenance, Way, choose
-from deltaic.plan.program import ARTIFACT, DELTA, OP, VIEW, Program, program_for, rows_artifact
+from deltaic.plan.program import ARTIFACT, OP, VIEW, Program, program_for, rows_artifact
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import parse_query
 from deltaic.sql.render import render
@@ -38,11 +38,16 @@ class KeptView:
         self.way: Maintenance | Reason = choose(self.lowered.node)
 
     @property
+    def table(self) -> str:
+        """What is stored; the view's own name shows the user's columns of it only."""
+        return f"{self.view.name}__kept"
+
+    @property
     def names(self) -> tuple[str, ...]:
         return self.lowered.names
 
     def relation(self, scan: Scan) -> str:
-        name = self.view.name if scan.source == VIEW else scan.source
+        name = self.table if scan.source == VIEW else scan.source
         suffix = "" if scan.state is State.NEW else f"__{scan.state.value}"
         return quote(name + suffix)
 
@@ -53,10 +58,12 @@ class KeptView:
 
     def create(self) -> None:
         if isinstance(self.way, Reason):
-            self.duck.store(self.view.name, self.view.sql)
+            self.duck.store(self.table, self.view.sql)
+            self.duck.define(self.view.name, self.visible())
             return
         columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in self.stored().items())
-        self.duck.store(self.view.name, f"SELECT {columns} FROM ({render(self.way.root, self.relation)})")
+        self.duck.store(self.table, f"SELECT {columns} FROM ({render(self.way.root, self.relation)})")
+        self.duck.define(self.view.name, self.visible())
 
     def refresh(self, changed: frozenset[str]) -> None:
         if isinstance(self.way, Reason):
@@ -68,7 +75,7 @@ class KeptView:
         self.run(program)
         if self.way.way is Way.ROWS:
             columns = ", ".join(f"{quote(s)} AS {quote(a)}" for a, s in self.stored().items())
-            self.duck.store("@view", f"SELECT {columns} FROM {quote(self.view.name)}")
+            self.duck.store("@view", f"SELECT {columns} FROM {quote(self.table)}")
             self.run(rows_artifact(self.way), view="@view")
         self.apply(self.way)
 
@@ -80,19 +87,19 @@ class KeptView:
             self.duck.store(binding.name, render(binding.node, relation).replace("raise_error(", "error("))
 
     def apply(self, way: Maintenance) -> None:
-        name, stored = quote(self.view.name), self.stored()
+        name, stored = quote(self.table), self.stored()
         on = " AND ".join(f"v.{quote(stored[k])} <=> a.{quote(k)}" for k in way.key)
         keep = ", ".join(quote(s) for s in stored.values())
         new = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in stored.items())
         self.duck.store(
-            self.view.name,
+            self.table,
             f"SELECT {keep} FROM {name} AS v WHERE NOT EXISTS"
             f" (SELECT 1 FROM {ARTIFACT} AS a WHERE a.{OP} = -1 AND {on})"
             f" UNION ALL SELECT {new} FROM {ARTIFACT} WHERE {OP} = 1",
         )
 
     def visible(self) -> str:
-        return f"SELECT {', '.join(quote(n) for n in self.names)} FROM {quote(self.view.name)}"
+        return f"SELECT {', '.join(quote(n) for n in self.names)} FROM {quote(self.table)}"
 
 
 def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:
@@ -108,6 +115,3 @@ def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:
         tables[view.name] = tuple(Field(*field) for field in fields)
         kept.append(view_)
     return kept, catalog
-
-
-__all__ = ["DELTA", "DuckCatalog", "KeptView", "NotLowered", "keep_case"]

@@ -13,7 +13,7 @@ Over Spark Connect there is no status store. A query that ran as a DataFrame tel
 the DataFrame to `Measurement.note` after its action. Commands (INSERT, MERGE) tell nothing there, and none
 of them gives jobs: `jobs` is None, and so is `scans` unless something was noted.
 
-What the numbers mean: `rows` are the rows a scan handed up, after skipped files, row groups and deletion
+What the numbers mean: `rows` are the rows a scan handed up, after skipped files, pages and deletion
 vectors and before the filter. Reads of Delta's own log are left out. A count that Delta answers from
 statistics reads nothing. A persisted plan is counted in the block that filled the cache, not in later ones.
 """

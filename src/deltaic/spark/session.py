@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,8 @@ def local_session(
         conf.set(key, value)
     java_options = extra.get("spark.driver.extraJavaOptions", "")
     conf.set("spark.driver.extraJavaOptions", f"{_quiet_log()} {java_options}".strip())
+    # Python functions run in processes that Spark starts: the Python of this one, not the first on the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _start(conf)
     mute_query_errors()
     return SparkSession.builder.getOrCreate()

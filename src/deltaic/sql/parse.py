@@ -48,11 +48,6 @@ class _SpanParser(SparkParser):
         return self._noted(super()._parse_select(*args, **kwargs), start, QUERY)
 
 
-class _SpanSpark(Spark):
-    Parser: ClassVar[Any] = _SpanParser
-    parser_class: ClassVar[Any] = _SpanParser
-
-
 @dataclass(frozen=True)
 class Text:
     """A SQL text with its tokens."""
@@ -163,14 +158,9 @@ class _Tokenizer(Spark.Tokenizer):
     COMMANDS: ClassVar[set[TokenType]] = set()
 
 
-class _TokenSpark(Spark):
-    Tokenizer: ClassVar[Any] = _Tokenizer
-    tokenizer_class: ClassVar[Any] = _Tokenizer
-
-
 def _tokenize(sql: str) -> list[Token]:
     try:
-        return _TokenSpark().tokenize(sql)
+        return _Tokenizer(dialect=Spark()).tokenize(sql)
     except TokenError as error:
         raise ParseError(f"the text cannot be read: {error}") from None
 
@@ -209,7 +199,7 @@ def parse_query(sql: str) -> tuple[exp.Expr, Text]:
     """The tree of a query and its text. Anything that is not a query is refused."""
     text = Text.of(sql)
     try:
-        trees = _SpanSpark().parser().parse(_tokenize(sql), sql)
+        trees = _SpanParser(dialect=Spark()).parse(_tokenize(sql), sql)
     except SqlglotParseError as error:
         detail = error.errors[0] if error.errors else {}
         at = Position(detail["line"], detail["col"]) if detail.get("line") else None

@@ -137,7 +137,9 @@ def _feed_rows(commits: Iterable[Commit]) -> int | None:
     """How many rows the feed of these commits has at most, if they all tell."""
     total = 0
     for commit in commits:
-        count = _metric_rows(commit) if commit.cdc else _file_rows(commit)
+        count = _metric_rows(commit)
+        if count is None and not commit.cdc:
+            count = _file_rows(commit)
         if count is None:
             return None
         total += count

@@ -1,0 +1,199 @@
+"""Everything that can happen to a source between two refreshes."""
+
+from pathlib import Path
+
+import pytest
+
+from deltaic import Warehouse
+from deltaic.errors import NotIncremental
+from tests.e2e.conftest import Keep, Kept, report_of, rows
+
+SETUP = """
+CREATE TABLE s (k INT, v INT, note STRING);
+INSERT INTO s VALUES (1, 10, 'a'), (1, 20, 'b'), (2, 30, 'c'), (NULL, 40, 'd'), (1, 10, 'a')
+"""
+GROUPED = "SELECT k, sum(v) AS t, count(*) AS n FROM s GROUP BY k"
+FILTERED = "SELECT k, v + 1 AS w FROM s WHERE v > 5"
+
+
+@pytest.fixture
+def both(wh: Warehouse) -> list[Kept]:
+    wh.script(SETUP)
+    return [Kept(wh, "g", GROUPED), Kept(wh, "f", FILTERED)]
+
+
+OPERATIONS = {
+    "merge": "MERGE INTO s USING (SELECT 1 AS k, 7 AS v UNION ALL SELECT 9, 9) n ON s.k = n.k"
+    " WHEN MATCHED AND s.v = 20 THEN DELETE WHEN MATCHED THEN UPDATE SET v = n.v"
+    " WHEN NOT MATCHED THEN INSERT (k, v) VALUES (n.k, n.v)",
+    "update": "UPDATE s SET k = 2, v = v * 2 WHERE k = 1",
+    "truncate": "TRUNCATE TABLE s",
+    "overwrite": "INSERT OVERWRITE s VALUES (1, 10, 'a'), (5, 5, 'e'), (5, 6, 'e')",
+    "delete one of two equal": "DELETE FROM s WHERE k = 1 AND v = 10; INSERT INTO s VALUES (1, 10, 'a')",
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_operations(wh: Warehouse, both: list[Kept], operation: str) -> None:
+    wh.script(OPERATIONS[operation])
+    for view in both:
+        view.refresh()
+    wh.sql("INSERT INTO s VALUES (1, 99, 'z')")
+    for view in both:
+        view.refresh()
+
+
+def test_restore(wh: Warehouse, both: list[Kept]) -> None:
+    wh.script("INSERT INTO s VALUES (3, 3, 'x'); DELETE FROM s WHERE k = 1")
+    for view in both:
+        view.refresh()
+    wh.sql("RESTORE TABLE s TO VERSION AS OF 1")
+    for view in both:
+        view.refresh()
+
+
+def test_commits_without_rows_are_no_work(wh: Warehouse, both: list[Kept]) -> None:
+    wh.sql("INSERT INTO s VALUES (6, 6, 'f')")
+    for view in both:
+        view.refresh()
+    wh.sql("OPTIMIZE s")
+    wh.sql("VACUUM s")
+    for view in both:
+        report = view.refresh("noop")
+        assert report.jobs == 0
+    wh.sql("ALTER TABLE s SET TBLPROPERTIES ('note' = 'changed')")
+    for view in both:
+        view.refresh("noop")
+    wh.sql("DELETE FROM s WHERE k = 1")
+    for view in both:
+        view.refresh()
+
+
+def test_a_table_without_a_feed_is_compared_by_files(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    wh.sql("INSERT INTO s VALUES (1, 10), (1, 10), (2, 30)")
+    views = [Kept(wh, "g", "SELECT k, sum(v) AS t FROM s GROUP BY k"), Kept(wh, "f", "SELECT v FROM s")]
+    for change in (
+        "INSERT INTO s VALUES (1, 5)",
+        "UPDATE s SET v = 11 WHERE v = 10",
+        "OPTIMIZE s; DELETE FROM s WHERE v = 11",
+        "DELETE FROM s",
+    ):
+        wh.script(change)
+        for view in views:
+            view.refresh()
+    feed = rows(wh, "SHOW TBLPROPERTIES s ('delta.enableChangeDataFeed')")
+    assert feed[0][1] == "false", "the feed is the user's to switch on"
+
+
+def test_deletion_vectors(wh: Warehouse) -> None:
+    for feed in ("true", "false"):
+        table = f"s_{feed}"
+        properties = f"delta.enableDeletionVectors = true, delta.enableChangeDataFeed = {feed}"
+        wh.sql(f"CREATE TABLE {table} (k INT, v INT) TBLPROPERTIES ({properties})")
+        wh.sql(f"INSERT INTO {table} SELECT id % 10, id FROM range(1000)")
+        view = Kept(wh, f"v_{feed}", f"SELECT k, count(*) AS n FROM {table} GROUP BY k")
+        wh.sql(f"DELETE FROM {table} WHERE v BETWEEN 5 AND 7")
+        view.refresh()
+        wh.sql(f"UPDATE {table} SET k = 11 WHERE v = 100")
+        view.refresh()
+
+
+def test_a_delta_table_elsewhere(wh: Warehouse, tmp_path: Path) -> None:
+    place = tmp_path / "over there" / "t"
+    wh.spark.sql(f"CREATE TABLE delta.`{place}` (a INT) USING delta")
+    wh.spark.sql(f"INSERT INTO delta.`{place}` VALUES (1), (2)")
+    view = Kept(wh, "v", f"SELECT a, count(*) AS n FROM delta.`{place}` GROUP BY a")
+    wh.spark.sql(f"INSERT INTO delta.`{place}` VALUES (2)")
+    view.refresh()
+
+
+def test_a_column_that_is_not_used_may_come_and_go(wh: Warehouse, both: list[Kept]) -> None:
+    wh.sql("ALTER TABLE s ADD COLUMN extra STRING")
+    wh.sql("INSERT INTO s VALUES (1, 1, 'n', 'e')")
+    for view in both:
+        view.refresh()
+
+
+def test_a_used_column_that_changes_recomputes(wh: Warehouse, keep: Keep) -> None:
+    wh.script(SETUP)
+    view = keep("SELECT * FROM s")
+    strict = keep("SELECT * FROM s", "strict", "REFRESH POLICY INCREMENTAL STRICT")
+    wh.sql("ALTER TABLE s ADD COLUMN extra STRING")
+    wh.sql("INSERT INTO s VALUES (1, 1, 'n', 'e')")
+    report = view.refresh("full")
+    assert "SOURCE_SCHEMA" in report.reasons[0]
+    with pytest.raises(NotIncremental, match="SOURCE_SCHEMA"):
+        wh.refresh("strict")
+    assert len(rows(wh, "SELECT * FROM strict")) == 5, "a refused refresh changes nothing"
+    assert report_of(wh, "strict", full=True).mode == "full"
+    strict.check()
+
+
+def test_a_table_made_anew_under_its_name_recomputes(wh: Warehouse, keep: Keep) -> None:
+    wh.script("CREATE TABLE o (k INT); INSERT INTO o VALUES (1)")
+    view = keep("SELECT k FROM o")
+    wh.script("CREATE OR REPLACE TABLE o (k INT) AS SELECT 5 AS k")
+    report = view.refresh(None) if False else report_of(wh, "v")
+    view.check()
+    assert report.mode in ("full", "incremental")
+
+
+def test_vacuumed_history_recomputes(wh: Warehouse, keep: Keep) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    wh.script("CREATE TABLE u (k INT); INSERT INTO s VALUES (1, 1), (2, 2); INSERT INTO u VALUES (1)")
+    view = keep("SELECT s.v FROM s LEFT JOIN u ON s.k = u.k")
+    wh.sql("UPDATE s SET v = v + 1")
+    wh.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = false")
+    wh.sql("VACUUM s RETAIN 0 HOURS")
+    report = view.refresh("full")
+    assert "HISTORY_GONE" in report.reasons[0]
+    wh.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = true")
+
+
+def test_float_sums_do_not_drift(wh: Warehouse, keep: Keep) -> None:
+    wh.sql("CREATE TABLE s (k INT, x DOUBLE)")
+    wh.sql("INSERT INTO s SELECT id % 3, 1e15 * (id % 2) + 0.1 FROM range(300)")
+    view = keep("SELECT k, sum(x) AS t, avg(x) AS a FROM s GROUP BY k")
+    for step in range(3):
+        wh.sql(f"INSERT INTO s VALUES (0, 1e18), (1, {step}.3)")
+        view.refresh()
+        wh.sql("DELETE FROM s WHERE x = 1e18")
+        view.refresh()
+
+
+def test_views_over_views(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    low = Kept(wh, "low", GROUPED)
+    high = Kept(wh, "high", "SELECT n, count(*) AS groups, sum(t) AS t FROM low GROUP BY n")
+    for change in ("INSERT INTO s VALUES (2, 1, 'x')", "DELETE FROM s WHERE k = 1", "UPDATE s SET k = 7"):
+        wh.sql(change)
+        reports = wh.refresh()
+        assert isinstance(reports, list)
+        assert [r.view for r in reports] == ["default.low", "default.high"]
+        assert {r.mode for r in reports} == {"incremental"}
+        low.check()
+        high.check()
+
+
+def test_many_views_at_one_time(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    views = [Kept(wh, "a", GROUPED), Kept(wh, "b", FILTERED)]
+    wh.sql("INSERT INTO s VALUES (8, 8, 'h')")
+    reports = wh.refresh()
+    assert isinstance(reports, list)
+    assert len({tuple(r.versions.items()) for r in reports}) == 1
+    for view in views:
+        view.check()
+
+
+def test_spark_and_delta_rs_give_the_same_view(wh: Warehouse, both: list[Kept]) -> None:
+    for change in ("INSERT INTO s VALUES (1, 6, 'x'), (1, 6, 'x')", "DELETE FROM s WHERE v = 10"):
+        for use_rs in (True, False):
+            wh.use_rs = use_rs
+            wh.sql(change)
+            for view in both:
+                report = view.refresh(None)
+                if report.mode != "noop":
+                    assert report.written_by == ("delta-rs" if use_rs else "spark")
+    wh.use_rs = True

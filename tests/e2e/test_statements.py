@@ -1,0 +1,208 @@
+"""The statements, what bad input gets, and that nothing is half done."""
+
+from pathlib import Path
+
+import pytest
+
+import deltaic
+from deltaic import Warehouse
+from deltaic.errors import (
+    ConfigurationError,
+    DeltaicError,
+    DependencyError,
+    ExistsError,
+    MissingError,
+    NameProblem,
+    NotIncremental,
+    ParseError,
+    SetupError,
+    SourceError,
+    TypeNotStorable,
+    UnsupportedError,
+)
+from tests.e2e.conftest import Kept, report_of, rows
+
+BAD: list[tuple[str, type[DeltaicError], str]] = [
+    ("CREATE MATERIALIZED VIEW w AS SELECT nope FROM t", NameProblem, "line 1, column 39"),
+    ("CREATE MATERIALIZED VIEW w AS\nSELECT a\nFROM missing", DeltaicError, "line 3, column 6"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT a, a FROM t", NameProblem, "stands twice"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT a FROM t JOIN t u", NameProblem, "(?i)ambiguous"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT a FROM w", DeltaicError, "w"),
+    ("CREATE MATERIALIZED VIEW w (x, y) AS SELECT a FROM t", NameProblem, "2 column names"),
+    ("CREATE MATERIALIZED VIEW v AS SELECT a FROM t", ExistsError, "already a materialized view"),
+    ("CREATE MATERIALIZED VIEW t AS SELECT a FROM t", ExistsError, "already"),
+    ("CREATE MATERIALIZED VIEW __deltaic_x AS SELECT a FROM t", NameProblem, "Deltaic's own"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT a AS __deltaic_x FROM t", NameProblem, "Deltaic's own"),
+    ("CREATE MATERIALIZED VIEW w AS DELETE FROM t", ParseError, "a query is expected"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT FROM WHERE", ParseError, "line 1"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT NULL AS n", TypeNotStorable, "void"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT INTERVAL 1 DAY AS i", TypeNotStorable, "interval"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT * FROM plain", SourceError, "not a Delta table"),
+    ("CREATE MATERIALIZED VIEW w TBLPROPERTIES ('deltaic.nope' = '1') AS SELECT 1 AS a", ConfigurationError, "nope"),
+    ("CREATE MATERIALIZED VIEW w TBLPROPERTIES ('deltaic.technique' = 'magic') AS SELECT 1 AS a",
+     ConfigurationError, "magic"),
+    ("CREATE MATERIALIZED VIEW w PARTITIONED BY (z) AS SELECT a FROM t", NameProblem, "no column z"),
+    ("CREATE MATERIALIZED VIEW w REFRESH POLICY INCREMENTAL STRICT AS SELECT a FROM t ORDER BY a LIMIT 1",
+     NotIncremental, "LIMIT"),
+    ("CREATE MATERIALIZED VIEW w AS WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3)"
+     " SELECT * FROM r", UnsupportedError, "RECURSIVE"),
+    ("REFRESH MATERIALIZED VIEW nope", MissingError, "nope"),
+    ("REFRESH MATERIALIZED VIEW v VERSION AS OF 1", UnsupportedError, "VERSION AS OF"),
+    ("REFRESH MATERIALIZED VIEW v TIMESTAMP AS OF '2024-01-01'", UnsupportedError, "TIMESTAMP AS OF"),
+    ("ALTER MATERIALIZED VIEW nope AS SELECT 1 AS a", MissingError, "nope"),
+    ("DROP MATERIALIZED VIEW nope", MissingError, "nope"),
+    ("DROP TABLE t", DependencyError, "read by default.v"),
+    ("DROP TABLE v", NameProblem, "is a materialized view"),
+    ("DROP VIEW v", NameProblem, "is a materialized view"),
+    ("CREATE TABLE v (a INT)", ExistsError, "already"),
+    ("CREATE MATERIALIZED VIEW w", ParseError, "AS is expected"),
+    ("SELECT 1; SELECT 2", ParseError, "one statement"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def small(wh: Warehouse) -> Warehouse:
+    wh.script("CREATE TABLE t (a INT, b STRING); INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+    wh.sql("CREATE MATERIALIZED VIEW v AS SELECT a, count(*) AS n FROM t GROUP BY a")
+    wh.spark.sql("SELECT 1 AS a").createOrReplaceTempView("plain")
+    return wh
+
+
+def test_bad_input_is_refused_and_changes_nothing(small: Warehouse) -> None:
+    root = small.catalog.root  # type: ignore[attr-defined]
+    before = sorted(str(p.relative_to(root)) for p in Path(root).rglob("*") if ".deltaic" not in str(p))
+    for statement, kind, pattern in BAD:
+        with pytest.raises(kind, match=pattern) as caught:
+            small.sql(statement)
+        assert caught.value.code, statement
+    after = sorted(str(p.relative_to(root)) for p in Path(root).rglob("*") if ".deltaic" not in str(p))
+    assert before == after
+    assert report_of(small, "v").mode == "noop"
+
+
+def test_create_replace_alter_drop(small: Warehouse) -> None:
+    small.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT b FROM t")
+    assert rows(small, "SELECT * FROM v ORDER BY a") == [(1, 1), (2, 1)]
+    small.sql("CREATE OR REPLACE MATERIALIZED VIEW v (letter) AS SELECT b FROM t")
+    assert rows(small, "SELECT letter FROM v ORDER BY letter") == [("x",), ("y",)]
+    small.sql("ALTER MATERIALIZED VIEW v AS SELECT a * 10 AS z FROM t")
+    assert rows(small, "SELECT z FROM v ORDER BY z") == [(10,), (20,)]
+    small.sql("INSERT INTO t VALUES (3, 'z')")
+    assert report_of(small, "v").mode == "incremental"
+    small.sql("CREATE MATERIALIZED VIEW w AS SELECT max(z) AS m FROM v")
+    with pytest.raises(DependencyError, match=r"default\.w"):
+        small.sql("DROP MATERIALIZED VIEW v")
+    with pytest.raises(DependencyError, match="read itself"):
+        small.sql("ALTER MATERIALIZED VIEW v AS SELECT m AS z FROM w")
+    small.sql("DROP MATERIALIZED VIEW w")
+    small.sql("DROP MATERIALIZED VIEW v")
+    small.sql("DROP MATERIALIZED VIEW IF EXISTS v")
+    small.sql("DROP TABLE t")
+    assert rows(small, "SHOW MATERIALIZED VIEWS") == []
+
+
+def test_what_a_view_shows_of_itself(small: Warehouse) -> None:
+    small.sql("INSERT INTO t VALUES (1, 'w')")
+    shown = "\n".join(str(row[0]) for row in rows(small, "EXPLAIN REFRESH MATERIALIZED VIEW v"))
+    assert "Incremental by keys" in shown
+    assert "MERGE INTO" in shown
+    assert "Aggregate by" in shown
+    report = report_of(small, "v")
+    assert report.rows_read == {"default.t": 4}
+    assert report.versions == {"default.t": 2}
+    assert report.jobs is not None
+    assert "incremental" in report._repr_html_()
+    history = rows(small, "DESCRIBE HISTORY v")
+    assert len(history) == 2
+    (status,) = small.views()
+    assert status["commits_behind"] == {"default.t": 0}
+    planned = small.explain("CREATE MATERIALIZED VIEW w AS SELECT a FROM t ORDER BY a LIMIT 3")
+    assert "LIMIT" in planned
+
+
+def test_a_view_that_recomputes_says_why(small: Warehouse) -> None:
+    queries = {
+        "LIMIT": "SELECT a FROM t ORDER BY a LIMIT 1",
+        "WINDOW_NO_PARTITION": "SELECT a, rank() OVER (ORDER BY a) AS r FROM t",
+        "NON_DETERMINISTIC": "SELECT a, current_date() AS d FROM t",
+    }
+    for code, query in queries.items():
+        small.sql(f"CREATE MATERIALIZED VIEW q_{code} AS {query}")
+        small.sql("INSERT INTO t VALUES (9, 'q')")
+        report = report_of(small, f"q_{code}")
+        assert report.mode == "full"
+        assert report.reasons[0].startswith(code)
+        assert "line 1" in report.reasons[0] or code == "LIMIT"
+    assert report_of(small, "q_NON_DETERMINISTIC").mode == "full", "time moves even where tables do not"
+    assert report_of(small, "q_LIMIT").mode == "incremental" or report_of(small, "q_LIMIT").mode in (
+        "noop",
+        "full",
+    )
+
+
+def test_odd_names(wh: Warehouse) -> None:
+    wh.sql("CREATE TABLE t (`a b` INT, `c.d` STRING, `select` INT, `ü'\"` INT)")
+    wh.sql("INSERT INTO t VALUES (1, 'x', 2, 3), (1, 'y', 2, 4)")
+    query = "SELECT `a b`, `select` AS `from`, count(`c.d`) AS `n(1)`, sum(`ü'\"`) FROM t GROUP BY `a b`, `select`"
+    views = [
+        Kept(wh, name, query)
+        for name in ("`my view`", "`o'hara; DROP TABLE t --`", "`über`", "`order`", "`a.b`")
+    ]
+    wh.sql("INSERT INTO t VALUES (1, 'z', 2, 5), (NULL, NULL, NULL, NULL)")
+    for view in views:
+        view.refresh()
+    assert wh.table("`my view`").columns == ["a b", "from", "n(1)", "sum(ü'\")"]
+    assert rows(wh, "SELECT count(*) FROM t") == [(4,)]
+    over = Kept(wh, "over", "SELECT `from` FROM `my view`")
+    wh.refresh()
+    over.check()
+
+
+def test_comments_cannot_reach_the_sql(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    text = "SELECT a -- ) AS x; DROP TABLE t\n, /* ' \" ` */ a + 1 AS b FROM t -- the end"
+    wh.sql(f"CREATE MATERIALIZED VIEW v COMMENT 'it''s; \\'quoted\\'' AS {text}")
+    wh.sql("INSERT INTO t VALUES (2)")
+    assert report_of(wh, "v").mode == "incremental"
+    assert rows(wh, "SELECT * FROM v ORDER BY a") == [(1, 2), (2, 3)]
+
+
+def test_a_warehouse_survives_closing(spark: object, tmp_path: Path) -> None:
+    with deltaic.open(tmp_path / "w") as wh:
+        wh.sql("CREATE SCHEMA other")
+        wh.script("CREATE TABLE t (a INT); INSERT INTO t VALUES (1); CREATE TABLE other.o (a INT)")
+        wh.sql("SET spark.sql.session.timeZone = Asia/Tokyo")
+        wh.sql(
+            "CREATE MATERIALIZED VIEW other.v AS SELECT a, CAST(TIMESTAMP'2024-01-01 00:00:00Z' AS STRING) AS s"
+            " FROM default.t"
+        )
+        with pytest.raises(SetupError, match="is open"):
+            deltaic.open(tmp_path / "x")
+    with deltaic.open(tmp_path / "w") as wh:
+        assert wh.spark.conf.get("spark.sql.session.timeZone") != "Asia/Tokyo"
+        wh.sql("INSERT INTO t VALUES (2)")
+        assert report_of(wh, "other.v").mode == "incremental"
+        stamps = {row[1] for row in rows(wh, "SELECT * FROM other.v")}
+        assert stamps == {"2024-01-01 09:00:00"}, "the settings of the creator hold"
+        assert rows(wh, "SELECT * FROM other.o") == []
+
+
+def test_a_session_of_the_users_own(spark: object, tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    assert isinstance(spark, SparkSession)
+    wh = deltaic.open(spark=spark.newSession(), path=str(tmp_path / "mv"))
+    wh.sql("CREATE SCHEMA IF NOT EXISTS mine LOCATION " + repr(str(tmp_path / "mine")))
+    wh.sql("USE mine")
+    try:
+        wh.script("CREATE TABLE t (a INT, b INT) USING delta; INSERT INTO t VALUES (1, 1), (2, 2)")
+        view = Kept(wh, "v", "SELECT a, sum(b) AS s FROM t GROUP BY a")
+        wh.sql("INSERT INTO t VALUES (2, 5)")
+        view.refresh()
+        wh.sql("DELETE FROM t WHERE a = 1")
+        view.refresh()
+        assert [v["view"] for v in wh.views()] == ["mine.v"]
+        wh.sql("DROP MATERIALIZED VIEW v")
+    finally:
+        wh.sql("USE default")
+        wh.sql("DROP SCHEMA mine CASCADE")

@@ -1,0 +1,130 @@
+"""Every operator that issue 3 names, kept through a history on real Spark and Delta."""
+
+import pytest
+
+from deltaic import Warehouse
+from tests.e2e.conftest import Kept
+
+SETUP = """
+CREATE TABLE s (id INT, k INT, name STRING, v DECIMAL(10,2), x DOUBLE, d DATE);
+CREATE TABLE u (k INT, w INT, tag STRING);
+INSERT INTO s VALUES (1, 1, 'a', 1.50, 0.1, DATE'2024-01-01'), (2, 1, 'b', 2.50, 0.2, DATE'2024-01-02'),
+  (3, 2, 'a', NULL, 0.3, NULL), (4, NULL, 'c', 4.00, NULL, DATE'2024-02-01'),
+  (4, NULL, 'c', 4.00, NULL, DATE'2024-02-01'),
+  (5, 3, NULL, -1.00, 0.7, DATE'2024-03-01');
+INSERT INTO u VALUES (1, 10, 'p'), (1, 20, 'q'), (2, 30, 'p'), (NULL, 40, 'r'), (9, 50, NULL)
+"""
+
+HISTORY = [
+    "INSERT INTO s VALUES (6, 2, 'd', 9.25, 1.1, DATE'2024-03-02'), (1, 1, 'a', 1.50, 0.1, DATE'2024-01-01')",
+    "DELETE FROM s WHERE id = 2; UPDATE s SET k = 2 WHERE k = 1; UPDATE u SET k = NULL WHERE w = 30;"
+    " INSERT INTO u VALUES (3, 60, 's'), (2, 30, 'p')",
+    "DELETE FROM u; INSERT INTO s SELECT id + 10, k, name, v, x, d FROM s",
+    "INSERT INTO u VALUES (1, 1, 'z'), (NULL, NULL, NULL); DELETE FROM s WHERE name IS NULL",
+]
+
+KINDS = {
+    "project": "SELECT id, upper(name) AS n, v * 2 AS w FROM s WHERE v > 1 OR name IS NULL",
+    "inner join": "SELECT s.id, u.w, s.name FROM s JOIN u ON s.k = u.k",
+    "self join": "SELECT a.id AS i, b.id AS j FROM s a JOIN s b ON a.k = b.k AND a.id < b.id",
+    "cross join": "SELECT s.id, u.tag FROM s CROSS JOIN u WHERE s.id > u.w",
+    "theta join": "SELECT s.id, u.w FROM s JOIN u ON s.id * 10 < u.w",
+    "left join": "SELECT s.id, u.w FROM s LEFT JOIN u ON s.k = u.k AND u.w > 10",
+    "right join": "SELECT s.id, u.w FROM s RIGHT JOIN u ON s.k = u.k",
+    "full join": "SELECT s.id, u.w FROM s FULL JOIN u ON s.k <=> u.k",
+    "semi join": "SELECT * FROM s LEFT SEMI JOIN u ON s.k = u.k",
+    "anti join": "SELECT id, name FROM s LEFT ANTI JOIN u ON s.k = u.k",
+    "using": "SELECT * FROM s JOIN u USING (k)",
+    "full using": "SELECT k, id, w FROM s FULL JOIN u USING (k)",
+    "natural": "SELECT * FROM s NATURAL LEFT JOIN u",
+    "group": "SELECT k, count(*) AS n, sum(v) AS s, min(d) AS lo, avg(x) AS a FROM s GROUP BY k",
+    "filter clause": "SELECT name, sum(v) FILTER (WHERE k = 1) AS a, count(DISTINCT k) AS c"
+    " FROM s GROUP BY name",
+    "having": "SELECT k, sum(v) AS t FROM s GROUP BY k HAVING count(*) > 1",
+    "having float": "SELECT k, sum(x) AS t FROM s GROUP BY k HAVING sum(x) > 0.3",
+    "rollup": "SELECT k, name, grouping_id() AS g, count(*) AS n FROM s GROUP BY ROLLUP (k, name)",
+    "cube": "SELECT k, name, sum(v) AS n FROM s GROUP BY CUBE (k, name)",
+    "sets": "SELECT k, name, count(*) AS n FROM s GROUP BY GROUPING SETS ((k), (name), ())",
+    "global": "SELECT count(*) AS n, sum(v) AS t, max(name) AS m FROM s",
+    "distinct": "SELECT DISTINCT k, name FROM s",
+    "union": "SELECT k FROM s UNION SELECT k FROM u",
+    "union all": "SELECT k, name FROM s UNION ALL SELECT k, tag FROM u",
+    "intersect": "SELECT k FROM s INTERSECT SELECT k FROM u",
+    "intersect all": "SELECT k FROM s INTERSECT ALL SELECT k FROM u",
+    "except": "SELECT k FROM s EXCEPT SELECT k FROM u",
+    "except all": "SELECT k FROM s EXCEPT ALL SELECT k FROM u",
+    "in": "SELECT id FROM s WHERE k IN (SELECT k FROM u WHERE w > 10)",
+    "not in": "SELECT id FROM s WHERE k NOT IN (SELECT k FROM u)",
+    "not in or": "SELECT id FROM s WHERE k NOT IN (SELECT k FROM u) OR id = 1",
+    "exists": "SELECT id FROM s WHERE EXISTS (SELECT 1 FROM u WHERE u.k = s.k AND u.w > s.id)",
+    "not exists": "SELECT id FROM s WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.k <=> s.k)",
+    "exists in list": "SELECT id, EXISTS (SELECT 1 FROM u WHERE u.k = s.k) AS e,"
+    " k IN (SELECT k FROM u) AS i FROM s",
+    "scalar": "SELECT id, (SELECT max(w) FROM u WHERE u.k = s.k) AS m, (SELECT count(*) FROM u) AS c FROM s",
+    "scalar filter": "SELECT id FROM s WHERE v > (SELECT min(w) FROM u WHERE u.k = s.k) - 10",
+    "cte twice": "WITH q AS (SELECT k, count(*) AS n FROM s GROUP BY k)"
+    " SELECT a.k, b.n FROM q a JOIN q b ON a.n = b.n",
+    "derived": "SELECT t.k, t.n + 1 AS m FROM (SELECT k, sum(v) AS n FROM s GROUP BY k) t WHERE t.n > 0",
+    "agg over agg": "SELECT n, count(*) AS c FROM (SELECT k, count(*) AS n FROM s GROUP BY k) GROUP BY n",
+    "agg join": "SELECT u.tag, t.a FROM (SELECT k, avg(x) AS a FROM s GROUP BY k) t JOIN u ON t.k = u.k",
+    "agg over join": "SELECT u.tag, sum(s.v) AS t, max(s.d) AS m FROM s JOIN u ON s.k = u.k GROUP BY u.tag",
+    "agg over outer": "SELECT s.name, count(u.w) AS n FROM s LEFT JOIN u ON s.k = u.k GROUP BY s.name",
+    "window": "SELECT id, rank() OVER (PARTITION BY k ORDER BY v) AS r,"
+    " sum(v) OVER (PARTITION BY k) AS t FROM s",
+    "two windows": "SELECT id, row_number() OVER (PARTITION BY k ORDER BY id, v, name, x, d) AS r,"
+    " count(*) OVER (PARTITION BY name) AS c FROM s",
+    "qualify": "SELECT id, k FROM s QUALIFY row_number() OVER (PARTITION BY k ORDER BY id, x, v, name) <= 2",
+    "named window": "SELECT id, max(v) OVER w AS m FROM s WINDOW w AS (PARTITION BY name)",
+    "latest and join": "SELECT t.id, u.w FROM (SELECT id, k FROM s QUALIFY row_number() OVER"
+    " (PARTITION BY name ORDER BY id DESC, k, v, x, d) = 1) t JOIN u ON t.k = u.k",
+    "values": "SELECT s.id, t.label FROM s JOIN (VALUES (1, 'one'), (2, 'two')) AS t(k, label) ON s.k = t.k",
+    "explode": "SELECT id, e FROM s LATERAL VIEW OUTER explode(array(k, id)) AS e",
+    "explode in list": "SELECT id, explode(sequence(1, abs(k))) AS e FROM s WHERE k IS NOT NULL",
+    "lateral alias": "SELECT id + 1 AS a, a * 2 AS b FROM s",
+    "group by all": "SELECT k, upper(name) AS n, count(*) AS c FROM s GROUP BY ALL",
+    "group by ordinal": "SELECT year(d) AS y, count(*) AS c FROM s GROUP BY 1",
+    "collect": "SELECT k, sort_array(collect_list(name)) AS l, stddev(x) AS sd FROM s GROUP BY k",
+    "no from": "SELECT 1 AS one, 'x' AS two",
+    "order by": "SELECT id, k FROM s ORDER BY id",
+}  # fmt: skip
+
+
+GROUPS = 4
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_kept_through_a_history(wh: Warehouse, group: int) -> None:
+    wh.script(SETUP)
+    kinds = list(KINDS.items())[group::GROUPS]
+    views = [Kept(wh, f"`{kind}`", query, "REFRESH POLICY INCREMENTAL STRICT") for kind, query in kinds]
+    for batch in HISTORY:
+        wh.script(batch)
+        for view in views:
+            view.refresh(None)
+
+
+def test_a_change_that_is_undone_leaves_the_view_as_it_is(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    view = Kept(wh, "v", KINDS["inner join"])
+    wh.script("INSERT INTO s VALUES (77, 1, 'x', 1, 1, NULL); DELETE FROM s WHERE id = 77")
+    assert view.refresh().rows_changed == 0
+    assert view.refresh("noop").jobs == 0
+
+
+def test_empty_tables(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT); CREATE TABLE u (k INT)")
+    kinds = {
+        "join_": "SELECT s.v FROM s JOIN u ON s.k = u.k",
+        "count_": "SELECT count(*) AS n, sum(v) AS t FROM s",
+        "anti_": "SELECT v FROM s WHERE k NOT IN (SELECT k FROM u)",
+    }
+    views = [Kept(wh, name, query) for name, query in kinds.items()]
+    wh.sql("INSERT INTO s VALUES (1, 1), (NULL, 2)")
+    for view in views:
+        view.refresh()
+    wh.script("INSERT INTO u VALUES (NULL)")
+    for view, mode in zip(views, ("incremental", "noop", "incremental"), strict=True):
+        view.refresh(mode)
+    wh.script("DELETE FROM s; DELETE FROM u")
+    for view in views:
+        view.refresh()

@@ -1,0 +1,105 @@
+"""The property lab: random views over random tables, kept through random histories, against recompute.
+
+`make test` runs a few hundred cases; `make fuzz` runs FUZZ_CASES of them, from a seed that moves on.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from deltaic.algebra.reasons import NotLowered, Reason
+from deltaic.errors import DeltaicError
+from tests.lab.case import Case
+from tests.lab.duck import Duck, DuckFailed
+from tests.lab.generate import case_of
+from tests.lab.keeper import KeptView, keep_case
+from tests.lab.oracle import difference
+from tests.lab.shrink import shrink
+
+SHARE = 25
+"""Cases per test, so that a failure is found without all of them being lost."""
+
+
+def problem(duck: Duck, case: Case) -> str | None:
+    """What is wrong with how the engine keeps the case's views; None if nothing is."""
+    duck.reset(case)
+    kept, _ = keep_case(duck, case)
+    for number, batch in enumerate(case.history):
+        names = [table.name for table in case.tables] + [view.name for view in case.views]
+        duck.snapshot(names=names)
+        duck.apply(batch)
+        changed = {table.name for table in case.tables if moved(duck, table.name)}
+        for view in kept:
+            view.refresh(frozenset(changed))
+            found = difference(duck.rows(view.view.sql), duck.rows(view.visible()))
+            if found is not None:
+                return f"after batch {number}, {view.view.name} is not its query:\n{found}"
+            if moved(duck, view.view.name):
+                changed.add(view.view.name)
+    return None
+
+
+def moved(duck: Duck, name: str) -> bool:
+    return bool(duck.rows(f"SELECT 1 FROM {duck.change(name)} LIMIT 1"))
+
+
+def fails(duck: Duck, case: Case) -> bool:
+    try:
+        return problem(duck, case) is not None
+    except (DuckFailed, NotLowered, DeltaicError):
+        return False
+
+
+def run(seed: int, duck: Duck) -> None:
+    case = case_of(seed)
+    found = problem(duck, case)
+    if found is not None:
+        small = shrink(case, lambda smaller: fails(duck, smaller))
+        pytest.fail(f"seed {seed}: {problem(duck, small)}\n{small.script()}")
+
+
+def first_seeds(config: pytest.Config) -> range:
+    if config.getoption("--fuzz"):
+        start = int(os.environ.get("FUZZ_START", "100000"))
+        return range(start, start + int(os.environ.get("FUZZ_CASES", "10000")), SHARE)
+    return range(0, 200, SHARE)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "first_seed" in metafunc.fixturenames:
+        metafunc.parametrize("first_seed", first_seeds(metafunc.config))
+
+
+@pytest.fixture(scope="module")
+def duck() -> Iterator[Duck]:
+    database = Duck()
+    yield database
+    database.close()
+
+
+def test_every_view_equals_its_query(first_seed: int, duck: Duck) -> None:
+    for seed in range(first_seed, first_seed + SHARE):
+        try:
+            run(seed, duck)
+        except DuckFailed as failure:
+            if "INTERNAL Error" not in str(failure):  # a bug of DuckDB's own planner, not of the text
+                raise
+
+
+def test_most_views_are_incremental(duck: Duck) -> None:
+    """The lab is worth nothing if the engine takes the easy way out."""
+    ways: Counter[str] = Counter()
+    for seed in range(60):
+        case = case_of(seed)
+        duck.reset(case)
+        kept, _ = keep_case(duck, case)
+        ways.update(_way(view) for view in kept)
+    assert ways["keys"] > 20, ways
+    assert ways["rows"] > 20, ways
+    assert sum(ways.values()) - ways["keys"] - ways["rows"] < 0.2 * sum(ways.values()), ways
+
+
+def _way(view: KeptView) -> str:
+    return view.way.code.name if isinstance(view.way, Reason) else view.way.way.value
