@@ -94,9 +94,7 @@ def _generated_rows(call: exp.Expr) -> exp.Select | exp.Union:
     """The rows of a generator function, as a query that reads the row beside it."""
     if isinstance(call, (exp.Posexplode, exp.PosexplodeOuter)):
         array = call.this.copy()
-        size = exp.Anonymous(
-            this="RANGE", expressions=[exp.Anonymous(this="LEN", expressions=[array.copy()])]
-        )
+        size = exp.Anonymous(this="RANGE", expressions=[exp.Anonymous(this="LEN", expressions=[array.copy()])])
         return exp.select(exp.Anonymous(this="UNNEST", expressions=[size]), _unnest(array))
     if isinstance(call, exp.Explode):
         if isinstance(call.this, (exp.Map, exp.VarMap)):
@@ -138,9 +136,7 @@ def _as_date(node: exp.Expr) -> exp.Expr:
 def _trunc(node: exp.Expr) -> exp.Expr:
     names = {"MM": "month", "MON": "month", "YEAR": "year", "YYYY": "year", "YY": "year", "WEEK": "week"}
     unit = node.args["unit"].name.upper()
-    call = exp.Anonymous(
-        this="DATE_TRUNC", expressions=[exp.Literal.string(names.get(unit, unit)), node.this]
-    )
+    call = exp.Anonymous(this="DATE_TRUNC", expressions=[exp.Literal.string(names.get(unit, unit)), node.this])
     return exp.Cast(this=call, to=exp.DataType.build("date"))
 
 
@@ -190,9 +186,7 @@ def _logical(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
 
 def _any(node: exp.Expr) -> exp.Expr:
     """ANY(f) is an aggregate unless it stands beside a comparison."""
-    if (isinstance(node.parent, exp.Binary) and node.arg_key == "expression") or isinstance(
-        node.this, exp.Subquery
-    ):
+    if (isinstance(node.parent, exp.Binary) and node.arg_key == "expression") or isinstance(node.this, exp.Subquery):
         return node
     return exp.Anonymous(this="BOOL_OR", expressions=[node.this.unnest()])
 

@@ -153,9 +153,7 @@ _DUCK_TYPES = {
 
 def spark_type(text: str) -> str:
     """Spark's name of a DuckDB type. HUGEINT, which DuckDB's sums have, is Spark's bigint."""
-    name = sqlglot.exp.DataType.build(text.replace("HUGEINT", "BIGINT"), dialect="duckdb").sql(
-        dialect="spark"
-    )
+    name = sqlglot.exp.DataType.build(text.replace("HUGEINT", "BIGINT"), dialect="duckdb").sql(dialect="spark")
     return name.lower().replace(", ", ",").replace(": ", ":")
 
 

@@ -85,9 +85,7 @@ def _rows(choice: Choice, columns: tuple[Column, ...]) -> tuple[Row, ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.lab.generate", description="Cases of the property lab."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.lab.generate", description="Cases of the property lab.")
     parser.add_argument("--stats", type=int, metavar="N", help="what the first N seeds are made of")
     parser.add_argument("--show", type=int, metavar="SEED", help="the case of a seed, as a SQL script")
     arguments = parser.parse_args()

@@ -53,9 +53,7 @@ def _grouped(ctx: Context, from_: Source, where: str, keys: list[Expr | Ref], de
     if any(isinstance(key, Ref) for key in keys) and ctx.choice.chance(8):
         ctx.note("group.key_expression")
         ref = next(key for key in keys if isinstance(key, Ref))
-        chosen.add(
-            ctx, Expr(f"COALESCE({ref.sql}, {random_literal(ctx.choice, ref.type)})", ref.type, ref.grade)
-        )
+        chosen.add(ctx, Expr(f"COALESCE({ref.sql}, {random_literal(ctx.choice, ref.type)})", ref.type, ref.grade))
     having = _having(ctx, from_, keys, chosen, depth) if ctx.choice.chance(28) else ""
     ctx.note("group")
     sql = f"SELECT {chosen.sql()} FROM {from_.sql}{where} GROUP BY {', '.join(terms)}{having}"
@@ -107,9 +105,7 @@ def _having(ctx: Context, from_: Source, keys: list[Expr | Ref], chosen: SelectL
         ctx.note("subquery.having")
         return f" HAVING {subquery_predicate(ctx, refs, depth)}"
     if form == "alias":
-        shown = [
-            c for c, item in zip(chosen.columns, chosen.items, strict=True) if item.endswith(f" AS {c.name}")
-        ]
+        shown = [c for c, item in zip(chosen.columns, chosen.items, strict=True) if item.endswith(f" AS {c.name}")]
         if counts := [column for column in shown if column.type is Type.BIGINT]:
             ctx.note("having.alias")
             return f" HAVING {ctx.choice.pick(counts).name} >= 1"
@@ -124,9 +120,7 @@ def _grouping_sets(ctx: Context, from_: Source, where: str, depth: int) -> Query
     keys = ctx.choice.sample(keyable(from_.scope), ctx.choice.integer(1, 3))
     names = [key.sql for key in keys]
     listed = ", ".join(names)
-    kind = ctx.choice.weighted(
-        [(3, "rollup"), (3, "cube"), (3, "sets"), (1, "with_rollup"), (1, "with_cube")]
-    )
+    kind = ctx.choice.weighted([(3, "rollup"), (3, "cube"), (3, "sets"), (1, "with_rollup"), (1, "with_cube")])
     ctx.note(f"group.{kind}")
     clause = {
         "rollup": f"ROLLUP ({listed})",

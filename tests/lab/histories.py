@@ -104,11 +104,7 @@ class _Writer:
         return [self._statement("undone", everywhere)]
 
     def _delete_all(self) -> list[Statement]:
-        sql = (
-            f"TRUNCATE TABLE {self.table.name}"
-            if self.choice.chance(30)
-            else f"DELETE FROM {self.table.name}"
-        )
+        sql = f"TRUNCATE TABLE {self.table.name}" if self.choice.chance(30) else f"DELETE FROM {self.table.name}"
         return [self._statement("delete_all", sql)]
 
     def _overwrite(self) -> list[Statement]:
@@ -120,9 +116,7 @@ class _Writer:
     def _drop_one_of_equals(self) -> list[Statement]:
         """Takes one of n equal rows, which no DELETE can say."""
         names = ", ".join(identifier(column.name) for column in self.table.columns)
-        numbered = (
-            f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {names} ORDER BY 1) AS rn FROM {self.table.name}"
-        )
+        numbered = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY {names} ORDER BY 1) AS rn FROM {self.table.name}"
         kept = f"rn > 1 OR NOT COALESCE({self._predicate()}, FALSE)"
         sql = f"INSERT OVERWRITE {self.table.name} SELECT {names} FROM ({numbered}) WHERE {kept}"
         return [self._statement("drop_one_of_equals", sql)]
@@ -134,11 +128,7 @@ class _Writer:
             return self._insert()
         key = self.choice.pick(keys)
         at = columns.index(key)
-        by_key = {
-            row[at]: row
-            for row in (random_row(self.choice, columns) for _ in range(4))
-            if row[at] is not None
-        }
+        by_key = {row[at]: row for row in (random_row(self.choice, columns) for _ in range(4)) if row[at] is not None}
         if not by_key:
             return self._insert()
         self.known += by_key.values()

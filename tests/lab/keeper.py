@@ -103,9 +103,7 @@ class KeptView:
 
 
 def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:
-    tables = {
-        t.name: tuple(Field(c.name, c.type.value.lower(), True) for c in t.columns) for t in case.tables
-    }
+    tables = {t.name: tuple(Field(c.name, c.type.value.lower(), True) for c in t.columns) for t in case.tables}
     catalog = DuckCatalog(duck, tables)
     kept: list[KeptView] = []
     for view in case.views:

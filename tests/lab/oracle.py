@@ -76,23 +76,17 @@ def _key_cell(cell: Cell) -> Cell:
     return cell
 
 
-def _unpaired(
-    ones: list[Doubles], twos: list[Doubles], tolerance: float
-) -> tuple[list[Doubles], list[Doubles]]:
+def _unpaired(ones: list[Doubles], twos: list[Doubles], tolerance: float) -> tuple[list[Doubles], list[Doubles]]:
     """What is left when as many rows as possible are paired: in sorted order, or by a maximum matching."""
     ones, twos = sorted(ones), sorted(twos)
     if len(ones) == len(twos) and all(_close(a, b, tolerance) for a, b in zip(ones, twos, strict=True)):
         return [], []
     partner: dict[int, int] = {}  # of a row in twos: its row in ones
-    lonely = [
-        ones[number] for number in range(len(ones)) if not _place(number, ones, twos, partner, tolerance)
-    ]
+    lonely = [ones[number] for number in range(len(ones)) if not _place(number, ones, twos, partner, tolerance)]
     return lonely, [row for number, row in enumerate(twos) if number not in partner]
 
 
-def _place(
-    number: int, ones: list[Doubles], twos: list[Doubles], partner: dict[int, int], tolerance: float
-) -> bool:
+def _place(number: int, ones: list[Doubles], twos: list[Doubles], partner: dict[int, int], tolerance: float) -> bool:
     """Finds the row a partner, moving others to theirs if need be (augmenting paths)."""
     came_from: dict[int, int | None] = {}
     frontier: list[tuple[int, int | None]] = [(number, None)]
@@ -118,9 +112,7 @@ def _augment(free: int, number: int, came_from: dict[int, int | None], partner: 
 
 
 def _close(one: Doubles, two: Doubles, tolerance: float) -> bool:
-    return all(
-        math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance) for a, b in zip(one, two, strict=True)
-    )
+    return all(math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance) for a, b in zip(one, two, strict=True))
 
 
 def _row(key: Cells, doubles: Doubles) -> Cells:

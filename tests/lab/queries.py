@@ -94,9 +94,7 @@ def _set_operation(ctx: Context, depth: int) -> Query:
         right = other.sql if style == "bare" else f"({other.sql})"
         sql = f"{left} {operator} {right}"
         size += other.size * operator.startswith("UNION")
-        columns = tuple(
-            replace(a, grade=max(a.grade, b.grade)) for a, b in zip(columns, other.columns, strict=True)
-        )
+        columns = tuple(replace(a, grade=max(a.grade, b.grade)) for a, b in zip(columns, other.columns, strict=True))
     if len(operators) > 1:
         ctx.note("set.chain")
     return Query(sql, columns, size)

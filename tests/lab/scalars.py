@@ -65,9 +65,7 @@ def _generic(ctx: Context, scope: Sequence[Ref], type_: Type, depth: int, worst:
     if two.sql == one.sql:
         two = Expr(random_literal(ctx.choice, type_), type_)
     grade = max(one.grade, two.grade)
-    form = ctx.choice.weighted(
-        [(4, "coalesce"), (4, "case"), (2, "nullif"), (2, "if"), (1, "greatest"), (1, "switch")]
-    )
+    form = ctx.choice.weighted([(4, "coalesce"), (4, "case"), (2, "nullif"), (2, "if"), (1, "greatest"), (1, "switch")])
     ctx.note(f"scalar.{form}")
     if form == "coalesce":
         return Expr(f"COALESCE({one.sql}, {two.sql})", type_, grade)
@@ -221,32 +219,22 @@ def _simple_predicate(ctx: Context, scope: Sequence[Ref], depth: int, form: str,
 
     if form == "in":
         negated = ctx.choice.chance(60)
-        members = [
-            constant() for _ in range(ctx.choice.integer(1, 2) if negated else ctx.choice.integer(2, 5))
-        ]
+        members = [constant() for _ in range(ctx.choice.integer(1, 2) if negated else ctx.choice.integer(2, 5))]
         members += ["NULL"] * ctx.choice.chance(6)
         return f"{key.sql} {'NOT ' * negated}IN ({', '.join(members)})"
     if form == "between":
-        low, high = sorted(
-            (random_value(ctx.choice, key.type), random_value(ctx.choice, key.type)), key=_order
-        )
+        low, high = sorted((random_value(ctx.choice, key.type), random_value(ctx.choice, key.type)), key=_order)
         negated = low == high or ctx.choice.chance(30)
         bounds = f"{literal(low, key.type)} AND {literal(high, key.type)}"
         return f"{key.sql} {'NOT ' * negated}BETWEEN {bounds}"
     if form == "like" and key.type is Type.STRING:
-        pattern = ctx.choice.pick(
-            ("NOT LIKE 'a%'", "LIKE '%b%'", "NOT LIKE '_'", "LIKE '%'", "RLIKE '^[a-z]'")
-        )
+        pattern = ctx.choice.pick(("NOT LIKE 'a%'", "LIKE '%b%'", "NOT LIKE '_'", "LIKE '%'", "RLIKE '^[a-z]'"))
         return f"{key.sql} {pattern}"
     if form == "boolean" and (flags := of_type(scope, Type.BOOLEAN)):
         condition = ctx.choice.pick(flags).sql
-        test = ctx.choice.pick(
-            (" IS NOT FALSE", "", " IS NOT TRUE", " IS TRUE", " IS NOT FALSE", " IS NOT TRUE")
-        )
+        test = ctx.choice.pick((" IS NOT FALSE", "", " IS NOT TRUE", " IS TRUE", " IS NOT FALSE", " IS NOT TRUE"))
         return f"{condition}{test}"
-    operator = ctx.choice.weighted(
-        [(6, "<>"), (4, ">="), (4, "<="), (1, "="), (1, "<=>"), (2, ">"), (2, "<")]
-    )
+    operator = ctx.choice.weighted([(6, "<>"), (4, ">="), (4, "<="), (1, "="), (1, "<=>"), (2, ">"), (2, "<")])
     left = key.sql if ctx.choice.chance(60) else arg()
     right = constant() if ctx.choice.chance(60) else arg()
     return f"{left} {operator} {right if key.sql not in right else constant()}"
@@ -254,10 +242,4 @@ def _simple_predicate(ctx: Context, scope: Sequence[Ref], depth: int, form: str,
 
 def _order(value: Value) -> str | float:
     """A sort key for values of one type; exact order does not matter."""
-    return (
-        value.toordinal()
-        if isinstance(value, date)
-        else value
-        if isinstance(value, str)
-        else float(value or 0)
-    )
+    return value.toordinal() if isinstance(value, date) else value if isinstance(value, str) else float(value or 0)

@@ -86,9 +86,7 @@ def _listed(ctx: Context, from_: Source, depth: int, worst: Grade, *, distinct: 
 
 
 def _add_expression(ctx: Context, chosen: SelectList, from_: Source, depth: int, worst: Grade) -> None:
-    kind = ctx.choice.weighted(
-        [(12, "scalar"), (2, "alias"), (2, "boolean"), (3, "scalar subquery"), (2, "case")]
-    )
+    kind = ctx.choice.weighted([(12, "scalar"), (2, "alias"), (2, "boolean"), (3, "scalar subquery"), (2, "case")])
     subqueries = depth > 0 and ctx.budget > 0 and "LATERAL VIEW" not in from_.sql
     if kind == "alias":
         _add_lateral_alias(ctx, chosen, from_)

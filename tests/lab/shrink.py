@@ -71,9 +71,7 @@ def _fewer_inserts(case: Case, statement: Statement) -> Iterator[Statement]:
     columns = next(table.columns for table in case.tables if table.name == statement.table)
     for place in range(len(statement.inserts)):
         rows = statement.inserts[:place] + statement.inserts[place + 1 :]
-        yield replace(
-            statement, sql=f"INSERT INTO {statement.table} {values_sql(columns, rows)}", inserts=rows
-        )
+        yield replace(statement, sql=f"INSERT INTO {statement.table} {values_sql(columns, rows)}", inserts=rows)
 
 
 def _fewer_rows(case: Case) -> Iterator[Case]:
@@ -117,12 +115,8 @@ Edit: TypeAlias = Callable[[exp.Expr, exp.Expr], exp.Expr | None]
 
 def _edits(node: exp.Expr) -> Iterator[Edit]:
     if isinstance(node, exp.Select):
-        yield from (
-            _without(key) for key in ("where", "having", "qualify", "distinct", "with_") if node.args.get(key)
-        )
-        yield from (
-            _without_item("expressions", n) for n in range(len(node.expressions)) if len(node.expressions) > 1
-        )
+        yield from (_without(key) for key in ("where", "having", "qualify", "distinct", "with_") if node.args.get(key))
+        yield from (_without_item("expressions", n) for n in range(len(node.expressions)) if len(node.expressions) > 1)
         for key in ("joins", "laterals"):
             yield from (_without_item(key, n) for n in range(len(node.args.get(key) or [])))
         if node.parent is not None:
@@ -130,9 +124,7 @@ def _edits(node: exp.Expr) -> Iterator[Edit]:
     elif isinstance(node, (exp.SetOperation, exp.And, exp.Or)):
         yield from (_in_place_of_parent_by(key) for key in ("this", "expression"))
     elif isinstance(node, exp.Group):
-        yield from (
-            _without_item("expressions", n) for n in range(len(node.expressions)) if len(node.expressions) > 1
-        )
+        yield from (_without_item("expressions", n) for n in range(len(node.expressions)) if len(node.expressions) > 1)
     elif isinstance(node, (exp.Not, exp.Paren, exp.Coalesce, exp.Filter, exp.Abs, exp.Neg)):
         yield _in_place_of_parent_by("this")
     elif isinstance(node, exp.Case):

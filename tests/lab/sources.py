@@ -57,9 +57,7 @@ def _relation(ctx: Context, depth: int, *, aliased: bool) -> Source:
     relation = _pick_relation(ctx)
     ctx.reads[relation.name] += 1
     alias = ctx.fresh("r") if aliased or ctx.choice.chance(60) else relation.name
-    sql = (
-        relation.name if alias == relation.name else f"{relation.name} {'AS ' * ctx.choice.chance(50)}{alias}"
-    )
+    sql = relation.name if alias == relation.name else f"{relation.name} {'AS ' * ctx.choice.chance(50)}{alias}"
     one = _aliased(sql, alias, relation.columns, relation.size)
     return replace(one, reads=frozenset({relation.name}))
 
@@ -144,9 +142,7 @@ def _join(ctx: Context, left: Source, right: Source) -> Source:
     sql = f"{left.sql}{' ' * (keyword != ',')}{keyword} {right.sql}{on}"
     if kind in ("semi", "anti"):
         return replace(left, sql=sql, size=left.size / 2, lone_alias=None, reads=reads)
-    size = left.size * right.size * selectivity + (left.size + right.size) * (
-        kind in ("left", "right", "full")
-    )
+    size = left.size * right.size * selectivity + (left.size + right.size) * (kind in ("left", "right", "full"))
     return Source(sql, left.scope + right.scope, size, left.stars + right.stars, reads=reads)
 
 
@@ -201,9 +197,7 @@ def _shared_names(left: Source, right: Source) -> list[tuple[Ref, Ref]]:
 
 def _named_join(ctx: Context, left: Source, right: Source, shared: list[tuple[Ref, Ref]]) -> Source:
     """JOIN ... USING, or NATURAL JOIN: the shared columns come out once, before the others."""
-    kind = ctx.choice.weighted(
-        [(5, "inner"), (3, "left"), (2, "right"), (3, "full"), (1, "semi"), (1, "anti")]
-    )
+    kind = ctx.choice.weighted([(5, "inner"), (3, "left"), (2, "right"), (3, "full"), (1, "semi"), (1, "anti")])
     natural = kind not in ("semi", "anti") and ctx.choice.chance(35)
     keys = shared if natural else ctx.choice.sample(shared, ctx.choice.integer(1, 2))
     ctx.note(f"join.{kind}")
@@ -214,10 +208,7 @@ def _named_join(ctx: Context, left: Source, right: Source, shared: list[tuple[Re
         return replace(left, sql=sql, size=left.size / 2, lone_alias=None)
     merged = {ref.name.lower() for ref, _ in keys}
     sides = [ref for ref in left.scope + right.scope if ref.name.lower() not in merged]
-    ahead = [
-        replace(one, sql=identifier(one.name), outer=None, grade=max(one.grade, two.grade))
-        for one, two in keys
-    ]
+    ahead = [replace(one, sql=identifier(one.name), outer=None, grade=max(one.grade, two.grade)) for one, two in keys]
     size = left.size * right.size / 5 ** len(keys) + (left.size + right.size) * (kind != "inner")
     return Source(sql, tuple(ahead + sides), size, (), plain_star=False)
 
@@ -228,9 +219,7 @@ def _named_join(ctx: Context, left: Source, right: Source, shared: list[tuple[Re
 def _lateral_view(ctx: Context, one: Source) -> Source:
     """LATERAL VIEW over an array, a sequence or rows that are written out."""
     alias, name = ctx.fresh("l"), ctx.fresh("m")
-    kind = ctx.choice.weighted(
-        [(5, "explode"), (2, "sequence"), (2, "outer"), (2, "posexplode"), (1, "stack")]
-    )
+    kind = ctx.choice.weighted([(5, "explode"), (2, "sequence"), (2, "outer"), (2, "posexplode"), (1, "stack")])
     type_ = Type.INT if kind == "sequence" else ctx.choice.pick([ref.type for ref in one.scope])
     items = [scalar(ctx, one.scope, type_, 1) for _ in range(ctx.choice.integer(1, 3))]
     grade = max(item.grade for item in items)

@@ -34,9 +34,7 @@ def subquery_predicate(ctx: Context, scope: Sequence[Ref], depth: int) -> str:
     outer = [replace(ref, sql=ref.outer) for ref in keyable(scope) if ref.outer is not None]
     if not outer:
         return predicate(ctx, scope, 1)
-    kind = ctx.choice.weighted(
-        [(4, "exists"), (3, "not exists"), (4, "in"), (3, "not in"), (2, "scalar"), (1, "row")]
-    )
+    kind = ctx.choice.weighted([(4, "exists"), (3, "not exists"), (4, "in"), (3, "not in"), (2, "scalar"), (1, "row")])
     if kind == "scalar":
         return _scalar_comparison(ctx, outer, depth)
     inner = source(ctx, depth - 1, aliased=True, joins=ctx.choice.chance(30))

@@ -23,9 +23,7 @@ def duck() -> Duck:
 
 
 def small_case() -> Case:
-    table = Table(
-        "t", (Column("k", Type.INT), Column("s", Type.STRING)), ((1, "a"), (1, "a"), (None, "b"), (2, None))
-    )
+    table = Table("t", (Column("k", Type.INT), Column("s", Type.STRING)), ((1, "a"), (1, "a"), (None, "b"), (2, None)))
     history = (
         (Statement("t", "insert", "INSERT INTO t VALUES (1, 'a'), (3, 'o\\'b')"),),
         (Statement("t", "overwrite", "INSERT OVERWRITE t SELECT k + 1, s FROM t WHERE k IS NOT NULL"),),
@@ -297,9 +295,7 @@ def test_a_statement_that_duckdb_refuses_is_shown() -> None:
         ("SELECT CONCAT(s, 'x') AS r FROM t WHERE k = 2", [(None,)]),
     ],
 )
-def test_spark_sql_means_on_duckdb_what_it_means_on_spark(
-    query: str, expected: list[tuple[object, ...]]
-) -> None:
+def test_spark_sql_means_on_duckdb_what_it_means_on_spark(query: str, expected: list[tuple[object, ...]]) -> None:
     found = difference(expected, Duck(small_case()).rows(query))
     assert found is None, f"{found}\n{to_duckdb(query)}"
 

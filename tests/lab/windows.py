@@ -55,9 +55,7 @@ def _window(ctx: Context, keys: Sequence[Ref], scope: Sequence[Ref]) -> Window:
 
 
 def _ordered(ctx: Context, ref: Ref) -> str:
-    return ref.sql + ctx.choice.weighted(
-        [(6, ""), (3, " DESC"), (1, " NULLS LAST"), (1, " DESC NULLS FIRST")]
-    )
+    return ref.sql + ctx.choice.weighted([(6, ""), (3, " DESC"), (1, " NULLS LAST"), (1, " DESC NULLS FIRST")])
 
 
 def window_function(ctx: Context, scope: Sequence[Ref], window: Window) -> Expr:
@@ -98,9 +96,7 @@ _NEED_TOTAL_ORDER = frozenset({"row_number", "frame", "lag", "lead", "value", "n
 def _neighbour(ctx: Context, scope: Sequence[Ref], window: Window, name: str) -> Expr:
     ref = ctx.choice.pick(scope)
     if name == "value":
-        function = ctx.choice.pick(
-            (f"FIRST_VALUE({ref.sql})", f"LAST_VALUE({ref.sql})", f"NTH_VALUE({ref.sql}, 2)")
-        )
+        function = ctx.choice.pick((f"FIRST_VALUE({ref.sql})", f"LAST_VALUE({ref.sql})", f"NTH_VALUE({ref.sql}, 2)"))
         frame = " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING" * ctx.choice.chance(50)
         return Expr(f"{function} {window.over(window.total_order, frame)}", ref.type, ref.grade)
     default = f", 1, {random_literal(ctx.choice, ref.type)}" if ctx.choice.chance(25) else ""

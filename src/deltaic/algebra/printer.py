@@ -41,9 +41,7 @@ def label(node: Node) -> str:
 
 
 def _items(items: tuple[Item, ...]) -> str:
-    return ", ".join(
-        item.name if item.expr.column == item.name else f"{item.name} = {item.expr}" for item in items
-    )
+    return ", ".join(item.name if item.expr.column == item.name else f"{item.name} = {item.expr}" for item in items)
 
 
 @label.register

@@ -97,9 +97,7 @@ def _(node: UnionAll) -> frozenset[str]:
     found: set[str] = set()
     for branch in node.branches:
         shaky = unstable_columns(branch)
-        found.update(
-            field.name for field, name in zip(node.schema, branch.columns, strict=True) if name in shaky
-        )
+        found.update(field.name for field, name in zip(node.schema, branch.columns, strict=True) if name in shaky)
     return frozenset(found)
 
 

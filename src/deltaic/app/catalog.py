@@ -95,9 +95,7 @@ class Catalog(ABC):
                 definition = self.definition(schema, name)
                 columns = ", ".join(quote(column) for column in definition.columns)
                 relation = self.view_ref(schema, name).relation
-                session.sql(
-                    f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {columns} FROM {relation}"
-                )
+                session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {columns} FROM {relation}")
 
     def unregister(self, schema: str, name: str) -> None:
         self.spark.sql(f"DROP VIEW IF EXISTS {_reader(schema, name)[1]}")
@@ -151,9 +149,7 @@ class LocalCatalog(Catalog):
             self.register(Definition.from_json(definition))
             return
         location = text_literal(str(folder))
-        self.spark.sql(
-            f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}"
-        )
+        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}")
 
     def close(self) -> None:
         """Empties Spark's catalog; tables are attached by LOCATION, so their data stays."""

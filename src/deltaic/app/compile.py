@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -11,17 +11,27 @@ from pyspark.sql.types import DataType, StructType
 from sqlglot import exp
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import Field, Node
+from deltaic.algebra.nodes import Field, Node, Scan, walk
 from deltaic.algebra.nodes import sources as sources_of
+from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason
 from deltaic.app.catalog import RESERVED, Catalog, path_source
 from deltaic.app.definition import Definition
-from deltaic.errors import DependencyError, NameProblem, SourceError, TypeNotStorable, UnsupportedError
+from deltaic.errors import (
+    DeltaicError,
+    DependencyError,
+    NameProblem,
+    ParseError,
+    Position,
+    SourceError,
+    TypeNotStorable,
+    UnsupportedError,
+)
 from deltaic.plan.maintain import Maintenance, choose
-from deltaic.plan.steps import SourceRead, full_query
+from deltaic.plan.steps import SourceRead, StoredView, full_query
 from deltaic.spark.analyzer import Analyzer, fields_of
 from deltaic.sql.lower import lower
-from deltaic.sql.parse import Text, parse_query
+from deltaic.sql.parse import Text, parse_query, start_of
 from deltaic.sql.scope import SourceInfo
 from deltaic.store.log import Log
 from deltaic.store.table import TableRef
@@ -65,9 +75,6 @@ class Compiled:
         """Name and type of each source column that the answer depends on."""
         if self.node is None:
             return {k: [(f.name, f.type) for f in s.columns] for k, s in self.sources.items()}
-        from deltaic.algebra.nodes import Scan, walk
-        from deltaic.algebra.prune import prune
-
         used: dict[str, dict[str, str]] = {}
         for node in walk(prune(self.node)):
             if isinstance(node, Scan):
@@ -97,13 +104,9 @@ class SourceCatalog:
         if view is not None:
             ref = self.catalog.view_ref(*view)
             columns = ", ".join(quote(c) for c in self.catalog.read_definition(ref).columns)
-            return self._known(
-                f"{schema}.{name.lower()}", ref, f"(SELECT {columns} FROM {ref.relation})", True
-            )
+            return self._known(f"{schema}.{name.lower()}", ref, f"(SELECT {columns} FROM {ref.relation})", True)
         table = self.catalog.table_ref(schema, name)
-        return (
-            None if table is None else self._known(f"{schema}.{name.lower()}", table, table.relation, False)
-        )
+        return None if table is None else self._known(f"{schema}.{name.lower()}", table, table.relation, False)
 
     def _known(self, key: str, ref: TableRef, relation: str, is_view: bool) -> Source:
         if key not in self.sources:
@@ -127,19 +130,30 @@ class SourceCatalog:
 
 def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) -> Compiled:
     """Raises for what is wrong with the query; what is merely not incremental gets a reason."""
-    tree, text = parse_query(definition.query)
     world = SourceCatalog(catalog, spark)
-    if any(w.args.get("recursive") for w in tree.find_all(exp.With)):
-        raise UnsupportedError(
-            "WITH RECURSIVE is not in this version", hint="Unroll it, or wait for a later one."
-        )
-    schema = world.analyzer.schema(text.sql)
+    tree, text = _parsed(definition.query, world)
+    for clause in tree.find_all(exp.With):
+        if clause.args.get("recursive"):
+            at = text.position(start_of(clause) or 0)
+            raise UnsupportedError("WITH RECURSIVE is not in this version", at=at)
     places = _places(tree, text, world)
+    schema = world.analyzer.schema(text.sql)
     if definition.full_name.lower() in world.sources:
         raise DependencyError(f"{definition.full_name} cannot read itself")
     definition = _named(definition, schema)
     node, way = _lowered(definition, tree, text, world, schema)
     return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places)
+
+
+def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
+    """Where a text cannot be parsed, Spark's own complaint is the better one."""
+    try:
+        return parse_query(query)
+    except ParseError as problem:
+        if problem.what.startswith("a query is expected"):
+            raise
+        world.analyzer.schema(query)
+        raise
 
 
 def _lowered(
@@ -166,15 +180,11 @@ def _mismatch(way: Maintenance, world: SourceCatalog, schema: StructType) -> Rea
         for key, s in world.sources.items()
         if key in sources_of(way.root)
     }
-    from deltaic.plan.steps import StoredView
-
     names = StoredView("", None, {c: c for c in way.root.columns})
     try:
         found = world.analyzer.spark.sql(full_query(way, reads, names)).schema
     except PySparkException as error:
-        return Reason(
-            Code.SEMANTICS, f"Spark does not accept the lowered query: {str(error).splitlines()[0]}"
-        )
+        return Reason(Code.SEMANTICS, f"Spark does not accept the lowered query: {str(error).splitlines()[0]}")
     for own, given in zip(found.fields, schema.fields, strict=False):
         if own.dataType != given.dataType:
             return Reason(Code.SEMANTICS, f"{given.name} became {own.dataType.simpleString()} when lowered")
@@ -197,13 +207,17 @@ def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int,
             raise UnsupportedError("time travel inside a view's query", at=at)
         source = world.source(parts)
         if source is None:
-            raise SourceError(
-                f"{'.'.join(parts)} is not a Delta table or a materialized view",
-                at=at,
-                hint="Store it as a Delta table, or make it a materialized view.",
-            )
+            raise _no_source(parts, at, world)
         places[start, end] = source.key
     return places
+
+
+def _no_source(parts: tuple[str, ...], at: Position, world: SourceCatalog) -> DeltaicError:
+    name = ".".join(parts)
+    if world.catalog.spark.catalog.tableExists(".".join(quote(part) for part in parts)):
+        hint = "Store it as a Delta table, or make it a materialized view."
+        return SourceError(f"{name} is not a Delta table or a materialized view", at=at, hint=hint)
+    return NameProblem(f"there is no table or view {name}", at=at)
 
 
 def _named(definition: Definition, schema: StructType) -> Definition:
@@ -214,9 +228,7 @@ def _named(definition: Definition, schema: StructType) -> Definition:
     seen: set[str] = set()
     for name, column in zip(names, schema.fields, strict=True):
         if name.lower() in seen:
-            raise NameProblem(
-                f"the column {name} stands twice in the result", hint="Give each column an alias."
-            )
+            raise NameProblem(f"the column {name} stands twice in the result", hint="Give each column an alias.")
         if name.lower().startswith(RESERVED):
             raise NameProblem(f"the column {name} begins with {RESERVED}, which is Deltaic's own")
         seen.add(name.lower())
@@ -224,8 +236,6 @@ def _named(definition: Definition, schema: StructType) -> Definition:
     for name in (*definition.partitioned_by, *definition.clustered_by):
         if name.lower() not in seen:
             raise NameProblem(f"the view has no column {name} to be laid out by")
-    from dataclasses import replace
-
     return replace(definition, columns=names)
 
 
@@ -242,9 +252,7 @@ def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
     """The user's own text with every source pinned to its version: how a view without algebra is computed."""
     pieces, here = [], 0
     sql = compiled.text.sql
-    aliased = {
-        t.parts[0].meta["start"]: bool(t.alias) for t in compiled.tree.find_all(exp.Table) if _is_named(t)
-    }
+    aliased = {t.parts[0].meta["start"]: bool(t.alias) for t in compiled.tree.find_all(exp.Table) if _is_named(t)}
     for (start, end), key in sorted(compiled.places.items()):
         source, read = compiled.sources[key], reads[key]
         columns = ", ".join(quote(f.name) for f in source.columns)

@@ -146,9 +146,7 @@ def run_demo(sales: int, keep: Path | None, tell: Callable[[RenderableType], Non
 def _build(warehouse: Warehouse, sales: int, tell: Callable[[RenderableType], None], bars: bool) -> None:
     started = time.perf_counter()
     statements = [(statement, "tables") for statement in tables(sales)]
-    statements += [
-        (f"CREATE MATERIALIZED VIEW {v.name} COMMENT '{v.kind}' AS\n{v.query}", v.name) for v in VIEWS
-    ]
+    statements += [(f"CREATE MATERIALIZED VIEW {v.name} COMMENT '{v.kind}' AS\n{v.query}", v.name) for v in VIEWS]
     with progress_bar("building", len(statements), enabled=bars) as advance:
         for statement, name in statements:
             warehouse.sql(statement)

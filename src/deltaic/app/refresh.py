@@ -75,9 +75,7 @@ class Refresher:
 
     # deciding
 
-    def plan(
-        self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None
-    ) -> Plan:
+    def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
         """Everything a refresh would do, without doing it."""
         table = self.warehouse.view_table(definition)
         marked = last_commit_with_marker(table.log)
@@ -196,9 +194,7 @@ class Refresher:
         columns = stored_columns(compiled)
         if _same_columns(table, columns):
             return WriteView("recompute the whole view", table.overwrite_sql(query, columns), None)
-        return WriteView(
-            "recompute the whole view, whose columns changed", create_sql(compiled, table, query), None
-        )
+        return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
 
     def fall_back(self, plan: Plan, reason: Reason) -> Plan:
         """What turned out while running that the incremental way is closed."""
@@ -329,9 +325,7 @@ def progress_of(
 ) -> Progress:
     """What the commit of this refresh will say."""
     used = compiled.used_columns
-    sources = {
-        key: SourceState(s.version, s.table_id, json.dumps(used.get(key, []))) for key, s in states.items()
-    }
+    sources = {key: SourceState(s.version, s.table_id, json.dumps(used.get(key, []))) for key, s in states.items()}
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
@@ -348,14 +342,11 @@ def progress_of(
 def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str, SourceRead]:
     """The reads of a view that is computed whole."""
     return {
-        key: SourceRead(key, source.ref.relation, None, states[key].version)
-        for key, source in compiled.sources.items()
+        key: SourceRead(key, source.ref.relation, None, states[key].version) for key, source in compiled.sources.items()
     }
 
 
-def _view_reasons(
-    definition: Definition, marked: Marked | None, last: Progress | None, full: bool
-) -> Iterator[Reason]:
+def _view_reasons(definition: Definition, marked: Marked | None, last: Progress | None, full: bool) -> Iterator[Reason]:
     if full:
         yield Reason(Code.POLICY, "a full refresh was asked for")
     elif definition.policy is Policy.FULL:
@@ -363,13 +354,9 @@ def _view_reasons(
     if last is None:
         yield Reason(Code.VIEW_EDITED, "no commit of the view's table says which versions it was made of")
     elif last.figures.get("definition") != digest(definition):
-        yield Reason(
-            Code.DEFINITION_CHANGED, "the query or its settings are other ones than those last computed"
-        )
+        yield Reason(Code.DEFINITION_CHANGED, "the query or its settings are other ones than those last computed")
     if marked is not None and marked.harmed:
-        names = ", ".join(
-            f"{f.commit.operation} at version {f.commit.version}" for f in marked.later if f.harmful
-        )
+        names = ", ".join(f"{f.commit.operation} at version {f.commit.version}" for f in marked.later if f.harmful)
         yield Reason(Code.VIEW_EDITED, f"the view's table was changed by {names}")
 
 
@@ -382,9 +369,7 @@ def _source_reasons(
     if before.table_id != now.table_id:
         yield Reason(Code.SOURCE_REPLACED, f"{source.key} is another table than before")
     elif now.version < before.version:
-        yield Reason(
-            Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}"
-        )
+        yield Reason(Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}")
     elif json.dumps(used) != before.schema:
         yield Reason(Code.SOURCE_SCHEMA, f"columns of {source.key} that the view uses have changed")
 

@@ -70,9 +70,7 @@ class Report:
         yield table
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self.lines()
-        )
+        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self.lines())
         return f"<table>{rows}</table>"
 
 

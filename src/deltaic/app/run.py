@@ -124,9 +124,7 @@ class Run:
         path = source.ref.path or source.ref.relation
         self.rs_rows[path] = self.rs_rows.get(path, 0) + rows.num_rows
         schema = self.session.sql(f"SELECT * FROM {source.ref.relation} VERSION AS OF {read.new}").schema
-        wanted = StructType([schema[name] for name in step.columns]).add(
-            StructField(WEIGHT, LongType(), False)
-        )
+        wanted = StructType([schema[name] for name in step.columns]).add(StructField(WEIGHT, LongType(), False))
         self.named(arrow_to_spark(self.session, rows, wanted), step)
 
     # the delta
@@ -231,9 +229,7 @@ def _number(commit: Commit, *names: str) -> int | None:
 def _changed(commit: Commit) -> int | None:
     """Rows deleted and inserted, as the commit counts them."""
     deleted = _number(commit, "numTargetRowsDeleted", "num_target_rows_deleted")
-    inserted = _number(
-        commit, "numTargetRowsInserted", "num_target_rows_inserted", "numOutputRows", "num_added_rows"
-    )
+    inserted = _number(commit, "numTargetRowsInserted", "num_target_rows_inserted", "numOutputRows", "num_added_rows")
     if deleted is None and inserted is None:
         rows = [file.rows for file in commit.adds]
         return None if None in rows else sum(count or 0 for count in rows)

@@ -176,9 +176,7 @@ class Executor:
         while waiting:
             key = waiting.pop()
             if key == own:
-                raise DependencyError(
-                    f"{compiled.definition.full_name} would read itself through other views"
-                )
+                raise DependencyError(f"{compiled.definition.full_name} would read itself through other views")
             if key not in seen:
                 seen.add(key)
                 last = self.warehouse.last_progress(self.catalog.definition(*key.split(".", 1)))
@@ -215,9 +213,7 @@ class Executor:
     def history(self, statement: DescribeHistory) -> DataFrame:
         name = _dotted(statement.name)
         schema, plain = self.catalog.qualified(statement.name)
-        if (schema.lower(), plain.lower()) not in {
-            (s.lower(), n.lower()) for s, n in self.catalog.view_names()
-        }:
+        if (schema.lower(), plain.lower()) not in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
             return self.spark(f"DESCRIBE HISTORY {name}")
         return self.rows(self.warehouse.history(name))
 
@@ -227,9 +223,7 @@ class Executor:
         schema, name = self._place(statement.name)
         views = {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}
         if (schema.lower(), name.lower()) in views:
-            raise NameProblem(
-                f"{schema}.{name} is a materialized view", hint="DROP MATERIALIZED VIEW takes it away."
-            )
+            raise NameProblem(f"{schema}.{name} is a materialized view", hint="DROP MATERIALIZED VIEW takes it away.")
         if statement.kind == "VIEW":
             return self.spark(statement.sql)
         self.check_readers(f"{schema}.{name}")

@@ -259,9 +259,7 @@ class Warehouse:
 
     def in_order(self) -> list[Definition]:
         """All views, each after those it reads."""
-        definitions = {
-            f"{s}.{n}".lower(): self.catalog.definition(s, n) for s, n in self.catalog.view_names()
-        }
+        definitions = {f"{s}.{n}".lower(): self.catalog.definition(s, n) for s, n in self.catalog.view_names()}
         graph = {}
         for key, definition in definitions.items():
             last = self.last_progress(definition)

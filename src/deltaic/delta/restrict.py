@@ -49,9 +49,7 @@ class _Restriction:
             case Generate() | Apply() if _within(exprs, node.input.columns):
                 return replace(node, input=self.of(node.input, exprs, keys))
             case UnionAll():
-                return replace(
-                    node, branches=tuple(self._branch(node, b, exprs, keys) for b in node.branches)
-                )
+                return replace(node, branches=tuple(self._branch(node, b, exprs, keys) for b in node.branches))
             case Join() if _within(exprs, node.left.columns) and node.kind is not JoinKind.FULL:
                 return replace(node, left=self.of(node.left, exprs, keys))
             case Join(kind=JoinKind.INNER) if _within(exprs, node.right.columns):

@@ -192,9 +192,7 @@ class Derivation:
         exprs = key_exprs(node)
         new = restrict(node, exprs, keys)
         old = restrict(self.old(node), exprs, keys)
-        return _sum(
-            [_with_weight(new, node.columns, text("1L")), _with_weight(old, node.columns, text("-1L"))]
-        )
+        return _sum([_with_weight(new, node.columns, text("1L")), _with_weight(old, node.columns, text("-1L"))])
 
     def keys(self, node: Aggregate | Window) -> Ref | None:
         """The keys of a keyed operator that the change touches, each once, as a binding."""
@@ -348,8 +346,7 @@ def _with_weight(node: Node, columns: tuple[str, ...], weight: Expr) -> Project:
 
 def _renamed_weight(node: Node) -> Project:
     items = tuple(
-        Item(OTHER_WEIGHT, col(WEIGHT), "bigint", False) if item.name == WEIGHT else item
-        for item in keep(node)
+        Item(OTHER_WEIGHT, col(WEIGHT), "bigint", False) if item.name == WEIGHT else item for item in keep(node)
     )
     return Project(node, items)
 

@@ -125,9 +125,7 @@ def _by_key(query: Project, target: Node, exprs: tuple[Expr, ...]) -> Iterator[M
     for item in carried.items[len(query.items) :]:
         # the carried key is a column of its own; the user may show the very column it was made of
         origin = _origin(carried.input, item.name)
-        visible = next(
-            (name for expr, name in shown.items() if _origin(carried.input, expr.column) == origin), None
-        )
+        visible = next((name for expr, name in shown.items() if _origin(carried.input, expr.column) == origin), None)
         key.append(visible or item.name)
         if visible is None:
             hidden.append(item)
@@ -201,6 +199,4 @@ def _unstable(query: Project, shaky: list[tuple[Node, Expr]]) -> Reason:
     else:
         names = ", ".join(sorted(name.split("#")[0] for name in unstable_columns(query)))
         detail = f"{names} may come out differently when computed again, and no stable key reaches the top"
-    return Reason(
-        Code.UNSTABLE_VALUE, detail, hint="Use DECIMAL instead of DOUBLE, or order windows by a unique key."
-    )
+    return Reason(Code.UNSTABLE_VALUE, detail, hint="Use DECIMAL instead of DOUBLE, or order windows by a unique key.")

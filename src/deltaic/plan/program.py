@@ -94,9 +94,7 @@ def rows_artifact(way: Maintenance) -> Program:
     total = Aggregate(mixed, tuple(pass_through(f) for f in fields), (_weight(_sum_weight()),))
     left_over = Filter(total, join_parts(_not_negative(), " > 0"))
     added = _matching(delta, lost, JoinKind.ANTI, way)
-    deleted = tuple(
-        Item(f.name, col(f.name), f.type) if f.name == way.key[0] else null_item(f) for f in fields
-    )
+    deleted = tuple(Item(f.name, col(f.name), f.type) if f.name == way.key[0] else null_item(f) for f in fields)
     artifact = _operations(way, Project(lost, deleted), [_repeated(left_over), _repeated(added)])
     return _finished(derivation, artifact)
 

@@ -114,9 +114,7 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
     return steps
 
 
-def _computes(
-    program: Program, named: Callable[[Scan], str], view: StoredView, way: Maintenance
-) -> list[Step]:
+def _computes(program: Program, named: Callable[[Scan], str], view: StoredView, way: Maintenance) -> list[Step]:
     steps: list[Step] = []
     *bindings, last = program.bindings
     steps.extend(_compute(binding, named) for binding in bindings)

@@ -167,9 +167,7 @@ class Block:
         parts = node.parts
         names = [part.name for part in parts]
         if any("start" not in part.meta for part in parts):
-            self.context.refuse(
-                Code.UNSUPPORTED_SYNTAX, f"the place of {node.sql()} in the text is not known"
-            )
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"the place of {node.sql()} in the text is not known")
         start: int = parts[0].meta["start"]
         stops: list[int] = [part.meta["end"] for part in parts]
         found = self.scope.resolve(names)
@@ -179,9 +177,7 @@ class Block:
                 self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{'.'.join(names)} was not resolved", start)
             return (start, stops[0] + 1), alias
         if found.level > 1:
-            self.context.refuse(
-                Code.CORRELATED_SUBQUERY, f"{'.'.join(names)} belongs to a query two levels out", start
-            )
+            self.context.refuse(Code.CORRELATED_SUBQUERY, f"{'.'.join(names)} belongs to a query two levels out", start)
         if found.level:
             self.outer_columns.add(found.column)
         return (start, stops[found.used - 1] + 1), col(found.column)
@@ -192,19 +188,13 @@ class Block:
     def aggregate_calls(self, tree: exp.Expr, span: Span) -> list[Call]:
         """The aggregate calls of this block in an expression; those inside another's arguments too."""
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
-        return [
-            call
-            for call in self.calls(span, hidden)
-            if call.over is None and call.name in functions.AGGREGATES
-        ]
+        return [call for call in self.calls(span, hidden) if call.over is None and call.name in functions.AGGREGATES]
 
     def check_functions(self, tree: exp.Expr, span: Span) -> None:
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
         for call in self.calls(span, hidden):
             if call.name in functions.NON_DETERMINISTIC:
-                self.context.refuse(
-                    Code.NON_DETERMINISTIC, f"{call.name}() is not decided by the row", call.span[0]
-                )
+                self.context.refuse(Code.NON_DETERMINISTIC, f"{call.name}() is not decided by the row", call.span[0])
             if self._is_function(call) and not self.context.catalog.is_builtin(call.name):
                 self.context.refuse(
                     Code.UNKNOWN_FUNCTION,
@@ -215,15 +205,11 @@ class Block:
             bare = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
             named = bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE
             if named and self.scope.resolve([token.text]) is None:
-                self.context.refuse(
-                    Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start
-                )
+                self.context.refuse(Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start)
 
     def _is_function(self, call: Call) -> bool:
         token = self.text.tokens[self.text.index_at(call.span[0])]
-        return (
-            token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() not in _NOT_CALLS
-        )
+        return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() not in _NOT_CALLS
 
     def subquery_span(self, node: exp.Expr) -> Span:
         """Where a subquery stands, with EXISTS, or with IN, its NOT and its left side."""
@@ -318,9 +304,7 @@ class Grouped:
                 found.append((call.span, col(self.calls[expr.sql])))
         tokens = normal_tokens(self.over_input, tree, span)
         for wanted, column in self.group_tokens:
-            found.extend(
-                (place, col(column)) for place in occurrences(tokens, wanted) if not _covered(place, found)
-            )
+            found.extend((place, col(column)) for place in occurrences(tokens, wanted) if not _covered(place, found))
         return found
 
 

@@ -92,9 +92,7 @@ class _From:
                 return self.named(Relation(inner.node, names), tree, [e.column for e in inner.scope.star(())])
             case exp.Subquery():
                 self.lowering.check_modifiers(tree)
-                return self.named(
-                    self.lowering.query(tree.this, self.lowering.with_ctes(tree, self.ctes), None), tree
-                )
+                return self.named(self.lowering.query(tree.this, self.lowering.with_ctes(tree, self.ctes), None), tree)
             case exp.Values():
                 return self.named(self.lowering.values(tree), tree)
             case exp.Lateral():
@@ -128,8 +126,7 @@ class _From:
         if info is None:
             raise NameProblem(f"there is no table {'.'.join(parts)}", at=at)
         scanned = tuple(
-            ScanColumn(Field(self.context.names.fresh(f.name), f.type, f.nullable), f.name)
-            for f in info.columns
+            ScanColumn(Field(self.context.names.fresh(f.name), f.type, f.nullable), f.name) for f in info.columns
         )
         relation = Relation(Scan(info.key, scanned), tuple(f.name for f in info.columns))
         return self.named(relation, tree) if tree.alias else self.qualified(relation, info.qualifier)
@@ -168,9 +165,7 @@ class _From:
         name = alias.name if alias is not None else ""
         return self.with_generated(block, generator, given, name, outer)
 
-    def with_generated(
-        self, block: Block, generator: Expr, given: list[str], name: str, outer: bool
-    ) -> Block:
+    def with_generated(self, block: Block, generator: Expr, given: list[str], name: str, outer: bool) -> Block:
         fields, names = generated_fields(self.context, block.node, generator, given)
         node = Generate(block.node, generator, outer, fields)
         entries = tuple(Entry(n, (name,) if name else (), f.name) for n, f in zip(names, fields, strict=True))
@@ -201,23 +196,17 @@ class _From:
             self.context.refuse(Code.LATERAL_JOIN, "LEFT JOIN LATERAL")
         return self.lateral(left, tree.this)
 
-    def _condition(
-        self, left: Block, right: Block, tree: exp.Join, entries: tuple[Entry, ...]
-    ) -> Expr | None:
+    def _condition(self, left: Block, right: Block, tree: exp.Join, entries: tuple[Entry, ...]) -> Expr | None:
         on = tree.args.get("on")
         if on is None:
             return None
         for node in surface(on):
             if is_subquery(node):
-                self.context.refuse(
-                    Code.CORRELATED_SUBQUERY, "a subquery in a join condition", span_of(on)[0]
-                )
+                self.context.refuse(Code.CORRELATED_SUBQUERY, "a subquery in a join condition", span_of(on)[0])
         joined = self.over(Join(left.node, right.node, JoinKind.INNER, None), entries)
         condition = joined.lower(on)
         if joined.outer_columns:
-            self.context.refuse(
-                Code.CORRELATED_SUBQUERY, "an outer column in a join condition", span_of(on)[0]
-            )
+            self.context.refuse(Code.CORRELATED_SUBQUERY, "an outer column in a join condition", span_of(on)[0])
         return condition
 
     def using(self, left: Block, right: Block, names: list[str], kind: tuple[JoinKind, bool]) -> Block:

@@ -15,7 +15,7 @@ from deltaic.algebra.expr import Expr, col, join_parts, text
 from deltaic.algebra.nodes import Field, Item, Join, JoinKind, Values
 from deltaic.algebra.reasons import Code
 from deltaic.sql.block import Block, normal_tokens, with_columns
-from deltaic.sql.parse import OPERAND, SPAN, Call, Span
+from deltaic.sql.parse import OPERAND, SPAN, Call, Span, start_of
 
 Element = tuple[exp.Expr, Span]
 Items = list[tuple[str | None, exp.Expr]]
@@ -76,10 +76,7 @@ class Grouping:
             return None
         sets = self.sets or [tuple(range(len(self.elements)))]
         places = self.argument_places(call) or list(range(len(self.elements)))
-        values = [
-            sum((place not in members) << bit for bit, place in enumerate(reversed(places)))
-            for members in sets
-        ]
+        values = [sum((place not in members) << bit for bit, place in enumerate(reversed(places))) for members in sets]
         kind = "TINYINT" if call.name == "grouping" else "BIGINT"
         if self.set_column is None:
             return text(f"CAST({values[0]} AS {kind})")
@@ -98,9 +95,7 @@ class Grouping:
                 arguments[-1].append(text_.sql[token.start : token.end + 1].lower())
         if arguments == [[]]:
             return []
-        written = [
-            [text_.sql[t.start : t.end + 1].lower() for t in text_.within(span)] for _, span in self.elements
-        ]
+        written = [[text_.sql[t.start : t.end + 1].lower() for t in text_.within(span)] for _, span in self.elements]
         places = []
         for argument in arguments:
             matching = [n for n, own in enumerate(written) if own == argument or own[-1:] == argument[-1:]]
@@ -131,16 +126,12 @@ def read_grouping(block: Block, group: exp.Group | None, items: Items) -> Groupi
         units = [reader.members(inner) for inner in tree.expressions]
         if not units:  # GROUP BY a, b WITH ROLLUP
             return Grouping(reader.elements, _sets(tree, [(i,) for members in plain for i in members]))
-        if isinstance(tree, exp.GroupingSets) and reader.listed_before(
-            tree
-        ):  # GROUP BY a, b GROUPING SETS (...)
+        if isinstance(tree, exp.GroupingSets) and reader.listed_before(tree):  # GROUP BY a, b GROUPING SETS (...)
             return Grouping(reader.elements, units)
         parts.append(_sets(tree, units))
     if not with_sets:
         return Grouping(reader.elements, None)
-    combined = [
-        tuple(dict.fromkeys(index for members in choice for index in members)) for choice in product(*parts)
-    ]
+    combined = [tuple(dict.fromkeys(index for members in choice for index in members)) for choice in product(*parts)]
     if combined == [()]:  # GROUPING SETS (()) is what no GROUP BY is
         return Grouping([], None)
     return Grouping(reader.elements, combined)
@@ -155,8 +146,9 @@ def _in_text_order(group: exp.Group) -> list[exp.Expr]:
 
 
 def _start(tree: exp.Expr) -> int:
-    starts = [node.meta["start"] for node in tree.walk() if "start" in node.meta]
-    return min(starts) if starts else 1 << 30
+    """WITH ROLLUP names nothing, and stands last."""
+    start = start_of(tree)
+    return 1 << 30 if start is None else start
 
 
 def _sets(kind: exp.Expr, units: list[tuple[int, ...]]) -> list[tuple[int, ...]]:

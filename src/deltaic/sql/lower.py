@@ -26,7 +26,7 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.reasons import Code
 from deltaic.sql.block import Context, distinct
 from deltaic.sql.from_clause import Relation, lower_from
-from deltaic.sql.parse import Text, span_of
+from deltaic.sql.parse import Text, span_of, start_of
 from deltaic.sql.render import stub
 from deltaic.sql.scope import Catalog, Cte, Ctes, Scope
 from deltaic.sql.select import lower_select
@@ -80,15 +80,13 @@ class Lowering:
 
     def check_modifiers(self, tree: exp.Expr) -> None:
         for clause in ("limit", "offset", "fetch"):
-            if tree.args.get(clause) is not None:
-                self.context.refuse(
-                    Code.LIMIT,
-                    f"{clause.upper()} keeps some rows of all",
-                    hint="Rank by a partition instead.",
-                )
+            found = tree.args.get(clause)
+            if found is not None:
+                what = f"{clause.upper()} keeps some rows of all"
+                self.context.refuse(Code.LIMIT, what, start_of(found), "Rank by a partition instead.")
         for clause, code in (("pivots", Code.PIVOT), ("sample", Code.SAMPLE)):
             if tree.args.get(clause):
-                self.context.refuse(code, code.value)
+                self.context.refuse(code, code.value, start_of(tree))
 
     def values(self, tree: exp.Values) -> Relation:
         rows = []
@@ -114,9 +112,7 @@ class Lowering:
     def union(self, *branches: Node) -> UnionAll:
         query = " UNION ALL ".join(f"SELECT * FROM {stub(branch.schema)}" for branch in branches)
         typed = self.context.catalog.types(query)
-        nullable = [
-            any(pair) for pair in zip(*([f.nullable for f in b.schema] for b in branches), strict=True)
-        ]
+        nullable = [any(pair) for pair in zip(*([f.nullable for f in b.schema] for b in branches), strict=True)]
         names = [name.split("#")[0] for name in branches[0].columns]
         fields = tuple(
             Field(self.context.names.fresh(name), f.type, null)
@@ -128,9 +124,7 @@ class Lowering:
         """Each row of either side once, with how often it stands in the left and in the right."""
 
         def tagged(node: Node, here: str, there: str) -> Project:
-            marks = tuple(
-                Item(self.context.names.fresh("side"), text(m), "bigint", False) for m in (here, there)
-            )
+            marks = tuple(Item(self.context.names.fresh("side"), text(m), "bigint", False) for m in (here, there))
             return Project(node, keep(node) + marks)
 
         both = self.union(tagged(left, "1L", "0L"), tagged(right, "0L", "1L"))

@@ -211,10 +211,15 @@ def parse_query(sql: str) -> tuple[exp.Expr, Text]:
     if not isinstance(tree, exp.Query | exp.Values):
         raise ParseError(
             f"a query is expected here, not {type(tree).__name__.upper()}",
-            at=Position(1, 1),
+            at=text.position(text.tokens[0].start),
             hint="Write a SELECT, VALUES, WITH or a set operation.",
         )
     return tree, text
+
+
+def start_of(tree: exp.Expr) -> int | None:
+    """Where the first word of a tree stands, if sqlglot kept any place of it."""
+    return min((node.meta["start"] for node in tree.walk() if "start" in node.meta), default=None)
 
 
 def span_of(node: exp.Expr) -> Span:

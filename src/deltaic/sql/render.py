@@ -129,9 +129,7 @@ class _Renderer:
     def _(self, node: Generate) -> str:
         outer = "OUTER " if node.outer else ""
         names = _names(field.name for field in node.generated)
-        return (
-            f"SELECT * FROM {self.nested(node.input)} LATERAL VIEW {outer}{node.generator.sql} g AS {names}"
-        )
+        return f"SELECT * FROM {self.nested(node.input)} LATERAL VIEW {outer}{node.generator.sql} g AS {names}"
 
     @select.register
     def _(self, node: Aggregate) -> str:

@@ -29,9 +29,7 @@ def lower_select(lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope 
     return _Select(lowering, tree, block).relation()
 
 
-def lower_rows(
-    lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope | None
-) -> tuple[Block, list[Expr]]:
+def lower_rows(lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope | None) -> tuple[Block, list[Expr]]:
     """FROM and WHERE; the conditions that refer to an outer row are given back, not applied."""
     clause = tree.args.get("from_") or tree.args.get("from")
     block = lower_from(lowering, clause.this if clause else None, tree.args.get("joins") or [], ctes, outer)
@@ -106,8 +104,7 @@ class _Select:
     def item_trees(self) -> list[tuple[str | None, exp.Expr]]:
         """Alias and expression of each item; stars stay stars."""
         return [
-            (item.alias if isinstance(item, exp.Alias) else None, _unaliased(item))
-            for item in self.tree.expressions
+            (item.alias if isinstance(item, exp.Alias) else None, _unaliased(item)) for item in self.tree.expressions
         ]
 
     def items(self, trees: list[tuple[str | None, exp.Expr]]) -> tuple[list[Expr], list[str]]:

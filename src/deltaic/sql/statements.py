@@ -229,8 +229,14 @@ class _Parser:
     def string(self) -> str:
         if self.index >= len(self.tokens) or self.tokens[self.index].token_type is not TokenType.STRING:
             self.fail("a text in quotes is expected")
-        self.index += 1
-        return self.tokens[self.index - 1].text
+        text = ""
+        while self.index < len(self.tokens) and self.tokens[self.index].token_type is TokenType.STRING:
+            token, before = self.tokens[self.index], self.tokens[self.index - 1]
+            # Spark reads 'it''s' as one text; sqlglot makes two tokens of it that touch
+            doubled = before.token_type is TokenType.STRING and before.end + 1 == token.start
+            text += ("'" if doubled else "") + token.text
+            self.index += 1
+        return text
 
     def rest(self) -> str:
         """What is left of the statement, with blanks for what stands before it."""

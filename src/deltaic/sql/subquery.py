@@ -102,9 +102,7 @@ def _subquery(lowering: Lowering, block: Block, query: exp.Expr, kind: ApplyKind
     return _Subquery(relation.node, None, select)
 
 
-def _correlated(
-    lowering: Lowering, outer: Block, query: exp.Expr, kind: ApplyKind, span: Span
-) -> _Subquery | None:
+def _correlated(lowering: Lowering, outer: Block, query: exp.Expr, kind: ApplyKind, span: Span) -> _Subquery | None:
     """The parts of a subquery that refers to the outer row; None if it does not."""
     from deltaic.sql.select import lower_rows
 
@@ -141,9 +139,7 @@ def _outputs(
     scalar = kind is ApplyKind.SCALAR and len(trees) == 1 and (aggregated or group is not None)
     plain = kind is ApplyKind.IN and not aggregated and group is None
     if not scalar and not plain:
-        lowering.context.refuse(
-            Code.CORRELATED_SUBQUERY, "grouping or a bare column in a correlated subquery", span[0]
-        )
+        lowering.context.refuse(Code.CORRELATED_SUBQUERY, "grouping or a bare column in a correlated subquery", span[0])
     groups = group.expressions if group is not None else []
     return tuple(block.lower(t) for t in trees), tuple(block.lower(t) for t in groups)
 
