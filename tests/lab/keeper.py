@@ -20,8 +20,9 @@ class DuckCatalog:
         self.duck, self.tables = duck, tables
 
     def table(self, parts: tuple[str, ...]) -> SourceInfo | None:
-        fields = self.tables.get(parts[-1])
-        return None if fields is None else SourceInfo(parts[-1], ("main", parts[-1]), fields)
+        name = parts[-1].lower()
+        fields = self.tables.get(name)
+        return None if fields is None else SourceInfo(name, ("main", name), fields)
 
     def types(self, sql: str) -> tuple[Field, ...]:
         return tuple(Field(*field) for field in self.duck.schema(sql))

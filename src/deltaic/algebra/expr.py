@@ -55,6 +55,8 @@ class Expr:
 
     def substitute(self, by: Mapping[str, Expr]) -> Expr:
         """The same expression over the inputs of the columns in `by`."""
+        if self.column is not None:
+            return by.get(self.column, self)
         parts: list[str | Col] = []
         unstable = self.unstable
         for part in self.parts:

@@ -22,6 +22,7 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Reason
+from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
 from deltaic.plan.maintain import Maintenance, Way
@@ -64,7 +65,7 @@ def _definition(compiled: Compiled) -> list[str]:
         parts.append(_kept(compiled.way, compiled))
     if compiled.node is not None:
         parts.append("Algebra, with the delta rule of each node:")
-        parts.append(indent(print_tree(prune(compiled.node), note), "  "))
+        parts.append(indent(print_tree(simplify(prune(compiled.node)), note), "  "))
     return parts
 
 

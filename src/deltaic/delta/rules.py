@@ -239,8 +239,9 @@ class Derivation:
         A row that did not change is in the new state, so the past is not read for this."""
         if isinstance(node, Join) and node.kind is JoinKind.FULL:
             return _keyed_or_none(self.delta(node), exprs)
+        self.shaky.extend(own_unstable_decisions(node))
         left, right = node.inputs
-        parts = []
+        parts: list[Node] = []
         own, other = self.touched(left, exprs), self.delta(right)
         if own is not None:
             parts.append(_keyed(own, [col(name) for name in own.columns]) if exprs else own)

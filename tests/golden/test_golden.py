@@ -1,0 +1,78 @@
+"""Lowering, delta rules and steps as text, one file a query, without Spark.
+
+UPDATE_GOLDEN=1 writes the files anew; the difference is then read in review.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deltaic.algebra.nodes import Field
+from deltaic.algebra.nodes import sources as sources_of
+from deltaic.algebra.printer import print_tree
+from deltaic.algebra.prune import prune
+from deltaic.algebra.reasons import NotLowered, Reason
+from deltaic.algebra.simplify import simplify
+from deltaic.plan.maintain import choose
+from deltaic.plan.steps import SourceRead, StoredView, refresh_steps
+from deltaic.sql.lower import lower
+from deltaic.sql.parse import parse_query
+from tests.e2e.test_view_kinds import KINDS
+from tests.lab.duck import Duck
+from tests.lab.keeper import DuckCatalog
+
+FOLDER = Path(__file__).parent
+TABLES = {
+    "s": (("id", "int"), ("k", "int"), ("name", "string"), ("v", "decimal(10,2)"), ("x", "double"), ("d", "date")),
+    "u": (("k", "int"), ("w", "int"), ("tag", "string")),
+}
+MORE = {
+    "unstable filter inside": "SELECT t.k, u.w FROM (SELECT k, sum(x) AS t FROM s GROUP BY k) t JOIN u ON t.t = u.w",
+    "limit": "SELECT id FROM s ORDER BY id LIMIT 3",
+    "no partition": "SELECT id, rank() OVER (ORDER BY v) AS r FROM s",
+    "time": "SELECT id, current_date() AS today FROM s",
+    "correlated two levels": "SELECT id FROM s WHERE EXISTS (SELECT 1 FROM u WHERE EXISTS"
+    " (SELECT 1 FROM u v WHERE v.k = s.k))",
+    "comments and case": "select S.ID /* the ' key */ , -- comment\n S.`k` + 1 as K1 from S where s.V > 1 -- end",
+}
+
+
+@pytest.fixture(scope="module")
+def catalog() -> Iterator[DuckCatalog]:
+    duck = Duck()
+    yield DuckCatalog(duck, {n: tuple(Field(*c) for c in columns) for n, columns in TABLES.items()})
+    duck.close()
+
+
+def explained(query: str, catalog: DuckCatalog) -> str:
+    """Everything that is decided before Spark is asked to run anything."""
+    tree, text = parse_query(query)
+    parts = [query, ""]
+    try:
+        lowered = lower(tree, text, catalog)
+    except NotLowered as refusal:
+        return "\n".join([*parts, f"not lowered: {refusal.reason}", ""])
+    parts += [print_tree(simplify(prune(lowered.node))), ""]
+    way = choose(lowered.node)
+    if isinstance(way, Reason):
+        return "\n".join([*parts, f"recomputed: {way}", ""])
+    stored = dict(zip(way.root.columns, (*lowered.names, *way.hidden), strict=True))
+    parts.append(f"kept by {way.way.value}: {', '.join(stored[name] for name in way.key)}")
+    reads = {
+        name: SourceRead(name, f"delta.`/{name}`", 1, 2, "feed", f"SELECT * FROM table_changes('{name}', 2, 2)")
+        for name in sources_of(way.root)
+    }
+    for step in refresh_steps(way, reads, StoredView("delta.`/v`", 7, stored)):
+        parts += ["", f"-- {step.title} -> {step.relation}", step.sql]
+    return "\n".join([*parts, ""])
+
+
+@pytest.mark.parametrize("name", [*KINDS, *MORE])
+def test_golden(name: str, catalog: DuckCatalog) -> None:
+    found = explained({**KINDS, **MORE}[name], catalog)
+    file = FOLDER / f"{name.replace(' ', '_')}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(found, encoding="utf-8")
+    assert found == file.read_text(encoding="utf-8")
