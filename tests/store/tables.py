@@ -45,8 +45,12 @@ def rows_at(spark: SparkSession, ref: TableRef, version: int) -> Counter[Any]:
 
 def difference(spark: SparkSession, ref: TableRef, after: int, upto: int) -> dict[Any, int]:
     """What a change must net to, by definition."""
-    counts = rows_at(spark, ref, upto)
-    counts.subtract(rows_at(spark, ref, after))
+    return subtracted(rows_at(spark, ref, upto), rows_at(spark, ref, after))
+
+
+def subtracted(new: Counter[Any], old: Counter[Any]) -> dict[Any, int]:
+    counts = new.copy()
+    counts.subtract(old)
     return {row: count for row, count in counts.items() if count}
 
 

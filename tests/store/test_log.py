@@ -185,9 +185,7 @@ def test_the_newest_commit_of_ours_and_what_others_did_since(spark: SparkSession
 
 
 @pytest.mark.parametrize("text", ["just words", "[1]", '{"other": 1}', '{"deltaic": 1}', "{"])
-def test_rows_from_others_are_harmful_whatever_they_say(
-    spark: SparkSession, tmp_path: Path, text: str
-) -> None:
+def test_rows_from_others_are_harmful_whatever_they_say(spark: SparkSession, tmp_path: Path, text: str) -> None:
     log = make_table(spark, tmp_path / "t")
     marked(spark, log, json.dumps({"deltaic": {"refresh": 1}}))
     marked(spark, log, text)

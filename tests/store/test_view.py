@@ -51,9 +51,7 @@ def artifact_of(spark: SparkSession, view: ViewTable, rows: Sequence[Row]) -> pa
     return arrow_rows(schema, rows)
 
 
-def by_spark(
-    spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequence[str], number: int
-) -> Commit:
+def by_spark(spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequence[str], number: int) -> Commit:
     schema = spark.sql(f"SELECT 1 AS {OP}, * FROM {view.ref.relation}").schema
     arrow_to_spark(spark, artifact, schema).createOrReplaceTempView("artifact")
     columns = [name for name in artifact.column_names if name != OP]
@@ -64,9 +62,7 @@ def by_spark(
     return view.apply_spark(spark, sql, progress(number))
 
 
-def by_rs(
-    spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequence[str], number: int
-) -> Commit:
+def by_rs(spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequence[str], number: int) -> Commit:
     return view.apply_rs(artifact, key, progress(number))
 
 
@@ -109,9 +105,7 @@ def test_a_view_can_be_partitioned_or_clustered(spark: SparkSession, tmp_path: P
     assert not clustered.can_use_rs(clustered.log.snapshot())
 
 
-def test_creating_what_exists_is_refused_and_replacing_goes_on_counting(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_creating_what_exists_is_refused_and_replacing_goes_on_counting(spark: SparkSession, tmp_path: Path) -> None:
     view = make_view(spark, tmp_path / "v", "SELECT 1 AS k")
     with pytest.raises(ExistsError):
         view.apply_spark(spark, view.create_sql("SELECT 2 AS k"), progress(2))
@@ -168,13 +162,8 @@ def check_random_artifacts(spark: SparkSession, tmp_path: Path, seed: int, steps
     types += [chance.choice(list(POOLS)) for _ in range(5 - width)]
     key = names[:width]
     casts = [f"CAST(NULL AS {kind}) AS {quoted(name)}" for kind, name in zip(types, names, strict=True)]
-    options: dict[str, Any] = {
-        "properties": {"delta.enableDeletionVectors": chance.choice(["true", "false"])}
-    }
-    twins = [
-        make_view(spark, tmp_path / side, f"SELECT {', '.join(casts)} LIMIT 0", **options)
-        for side in ("s", "r")
-    ]
+    options: dict[str, Any] = {"properties": {"delta.enableDeletionVectors": chance.choice(["true", "false"])}}
+    twins = [make_view(spark, tmp_path / side, f"SELECT {', '.join(casts)} LIMIT 0", **options) for side in ("s", "r")]
     expected: Counter[Row] = Counter()
     taken = 0
     for number in range(2, steps + 2):
@@ -287,9 +276,7 @@ def test_a_nan_key_is_spark_s_to_take_out(spark: SparkSession, tmp_path: Path) -
     assert contents(spark, view) == Counter({("NaN", 2): 1})
 
 
-def test_instants_that_someone_stored_as_int96_are_not_merged_by_delta_rs(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_instants_that_someone_stored_as_int96_are_not_merged_by_delta_rs(spark: SparkSession, tmp_path: Path) -> None:
     view = make_view(spark, tmp_path / "v", "SELECT 1 AS k, timestamp'9000-01-01 00:00:00Z' AS t")
     artifact = artifact_of(spark, view, [(-1, 2, None), (1, 2, None)])
     assert view.why_not_rs(artifact, ["k"]) is None
@@ -349,9 +336,7 @@ def test_no_row_that_delta_rs_wrote_is_skipped_by_its_statistics(spark: SparkSes
 
 @ways
 @pytest.mark.parametrize("rows", [[(1, 2)], [(-1, 1), (1, 2)], []], ids=["append", "merge", "nothing"])
-def test_a_number_that_is_taken_is_refused(
-    spark: SparkSession, tmp_path: Path, way: str, rows: list[Row]
-) -> None:
+def test_a_number_that_is_taken_is_refused(spark: SparkSession, tmp_path: Path, way: str, rows: list[Row]) -> None:
     view = make_view(spark, tmp_path / "v", "SELECT 1 AS k")
     artifact = artifact_of(spark, view, rows)
     for other in WAYS.values():
@@ -421,9 +406,7 @@ def test_a_failed_write_leaves_the_session_as_it_was(spark: SparkSession, tmp_pa
         assert session.conf.get("spark.databricks.delta.write.txnVersion", None) is None
 
 
-def test_overwriting_takes_all_partitions_whatever_the_session_says(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_overwriting_takes_all_partitions_whatever_the_session_says(spark: SparkSession, tmp_path: Path) -> None:
     view = make_view(spark, tmp_path / "v", "SELECT id, id % 2 AS p FROM range(4)", partition_by=["p"])
     with forked(spark) as session:
         session.conf.set("spark.sql.sources.partitionOverwriteMode", "DYNAMIC")

@@ -27,10 +27,7 @@ def test_replace_by_key() -> None:
 
 def test_append_and_overwrite() -> None:
     assert append_sql("v", "a", ["k"]) == "INSERT INTO v (`k`)\nSELECT `k` FROM a WHERE `__deltaic_op` = 1"
-    assert (
-        overwrite_sql("v", "SELECT 1 AS k", ["k"])
-        == "INSERT OVERWRITE v (`k`)\nSELECT `k` FROM (SELECT 1 AS k)"
-    )
+    assert overwrite_sql("v", "SELECT 1 AS k", ["k"]) == "INSERT OVERWRITE v (`k`)\nSELECT `k` FROM (SELECT 1 AS k)"
 
 
 def test_create() -> None:

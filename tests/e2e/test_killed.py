@@ -1,0 +1,105 @@
+"""A refresh that is killed, hard, at each of its steps: the next one is right."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltaic
+from tests.e2e.conftest import report_of, rows
+from tests.lab.oracle import difference
+
+KILLED_REFRESH = """
+import os, sys
+import deltaic
+from deltaic.app.run import Run
+from deltaic.store.view import ViewTable
+
+place, when = sys.argv[2], int(sys.argv[3])
+use_rs = sys.argv[4] == "rs"
+taken = 0
+
+def dies(self, step, small, take=Run.take):
+    global taken
+    if taken == when:
+        os._exit(9)
+    taken += 1
+    take(self, step, small)
+    if taken == when and "after" in sys.argv:
+        os._exit(9)
+
+Run.take = dies
+with deltaic.open(sys.argv[1], use_rs=use_rs) as wh:
+    wh.refresh(place)
+os._exit(0)
+"""
+
+VIEWS = {
+    "g": "SELECT k, sum(v) AS t FROM s GROUP BY k",
+    "j": "SELECT s.v, u.w FROM s LEFT JOIN u ON s.k = u.k",
+}
+
+
+@pytest.fixture
+def prepared(spark: SparkSession, tmp_path: Path) -> Path:
+    with deltaic.open(tmp_path / "wh") as wh:
+        wh.script("CREATE TABLE s (k INT, v INT); CREATE TABLE u (k INT, w INT)")
+        wh.script("INSERT INTO s VALUES (1, 1), (1, 1), (2, 2), (NULL, 3); INSERT INTO u VALUES (1, 10), (2, 20)")
+        for name, query in VIEWS.items():
+            wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        wh.script("DELETE FROM u WHERE k = 1; UPDATE s SET v = 9 WHERE k = 2; INSERT INTO s VALUES (3, 3)")
+    return tmp_path / "wh"
+
+
+def test_killed_at_each_step(prepared: Path) -> None:
+    kills = 0
+    for view, by, step in [("g", "spark", 3), ("j", "rs", 5)]:
+        command = [sys.executable, "-W", "ignore", "-c", KILLED_REFRESH, str(prepared), view, str(step), by]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode in (0, 9), done.stderr
+        kills += done.returncode == 9
+        with deltaic.open(prepared) as wh:
+            report_of(wh, view)
+            query = VIEWS[view]
+            assert difference(rows(wh, query), rows(wh, f"SELECT * FROM {view}")) is None
+            wh.script(f"INSERT INTO s VALUES ({step}, 7); DELETE FROM s WHERE k = 3")
+    assert kills == 2
+
+
+class Stop(BaseException):
+    """Stands for the end of the process at a point inside it."""
+
+
+@pytest.mark.parametrize("use_rs", [True, False])
+@pytest.mark.parametrize("view", VIEWS)
+def test_stopped_before_and_after_each_step(
+    prepared: Path, view: str, use_rs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every point between two steps, in one process: nothing but the commit may leave a trace."""
+    from deltaic.app.run import Run
+
+    with deltaic.open(prepared, use_rs=use_rs) as wh:
+        steps = len(wh.explain(view).split("\nStep ")) - 1
+        assert steps >= 3
+        real = Run.take
+        for stop_at in range(steps):
+            taken = 0
+
+            def dying(self: Run, step: object, small: bool) -> None:
+                nonlocal taken
+                if taken == stop_at:  # noqa: B023
+                    raise Stop
+                taken += 1
+                real(self, step, small)  # type: ignore[arg-type]
+
+            before = rows(wh, f"SELECT * FROM {view}")
+            monkeypatch.setattr(Run, "take", dying)
+            with pytest.raises(Stop):
+                wh.refresh(view)
+            monkeypatch.setattr(Run, "take", real)
+            assert difference(before, rows(wh, f"SELECT * FROM {view}")) is None
+        report = report_of(wh, view)
+        assert report.mode == "incremental"
+        assert difference(rows(wh, VIEWS[view]), rows(wh, f"SELECT * FROM {view}")) is None

@@ -1,0 +1,79 @@
+"""Several refreshers and writers at once: one wins, the others find its work done or go on from it."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltaic
+from deltaic import Warehouse
+from deltaic.errors import ConcurrentRefresh
+from tests.e2e.conftest import Kept, report_of
+
+
+def test_two_refreshers_of_one_view(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
+    view = Kept(wh, "v", "SELECT k, sum(v) AS t FROM s GROUP BY k")
+    wh.sql("INSERT INTO s VALUES (1, 5)")
+    with ThreadPoolExecutor(3) as pool:
+        modes = sorted(report.mode for report in pool.map(lambda _: report_of(wh, "v"), range(3)))
+    assert modes == ["incremental", "noop", "noop"]
+    view.check()
+
+
+@pytest.mark.parametrize("use_rs", [True, False])
+def test_without_the_lock_the_second_of_two_fails(wh: Warehouse, use_rs: bool) -> None:
+    """The number of a refresh is a Delta transaction: what the lock would forbid, the commit refuses."""
+    from deltaic.app.refresh import Refresher
+
+    wh.use_rs = use_rs
+    wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
+    view = Kept(wh, "v", "SELECT k, sum(v) AS t FROM s GROUP BY k")
+    wh.sql("INSERT INTO s VALUES (1, 5)")
+    refresher = Refresher(wh)
+    first, second = (refresher.plan(wh.definition("v")) for _ in range(2))
+    refresher.execute(first)
+    with pytest.raises(ConcurrentRefresh):
+        refresher.execute(second)
+    view.check()
+
+
+def test_writers_while_refreshing(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
+    view = Kept(wh, "v", "SELECT k, sum(v) AS t, count(*) AS n FROM s GROUP BY k")
+    stop = threading.Event()
+
+    def write() -> None:
+        for number in range(4):
+            wh.sql(f"INSERT INTO s VALUES ({number % 3}, {number})")
+        stop.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not stop.is_set():
+        wh.refresh("v")
+    writer.join()
+    view.refresh(None)
+
+
+def test_a_hand_edited_view_is_recomputed(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
+    view = Kept(wh, "v", "SELECT k, sum(v) AS t FROM s GROUP BY k")
+    place = wh.view_table(wh.definition("v")).ref.relation
+    wh.spark.sql(f"OPTIMIZE {place}")
+    wh.sql("INSERT INTO s VALUES (1, 5)")
+    view.refresh("incremental")
+    wh.spark.sql(f"DELETE FROM {place} WHERE k = 1")
+    report = view.refresh("full")
+    assert "VIEW_EDITED" in report.reasons[0]
+
+
+def test_the_same_warehouse_twice(spark: SparkSession, tmp_path: Path) -> None:
+    with deltaic.open(tmp_path / "w") as one, deltaic.open(tmp_path / "w") as two:
+        one.script("CREATE TABLE s (k INT); INSERT INTO s VALUES (1)")
+        one.sql("CREATE MATERIALIZED VIEW v AS SELECT k FROM s")
+        two.sql("INSERT INTO s VALUES (2)")
+        assert report_of(two, "v").mode == "incremental"
+        assert report_of(one, "v").mode == "noop"
