@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deltaic.app.report import Report
     from deltaic.app.warehouse import Warehouse
-    from deltaic.app.warehouse import open_warehouse as open  # noqa: A004
+    from deltaic.app.warehouse import open_warehouse as open
     from deltaic.errors import DeltaicError
     from deltaic.spark.session import configure
 

@@ -54,7 +54,12 @@ def fails(duck: Duck, case: Case) -> bool:
 
 def run(seed: int, duck: Duck) -> None:
     case = case_of(seed)
-    found = problem(duck, case)
+    try:
+        found = problem(duck, case)
+    except DuckFailed as failure:
+        if "INTERNAL Error" not in str(failure):  # a bug of DuckDB's own planner, not of the text
+            raise
+        return
     if found is not None:
         small = shrink(case, lambda smaller: fails(duck, smaller))
         pytest.fail(f"seed {seed}: {problem(duck, small)}\n{small.script()}")
@@ -81,11 +86,7 @@ def duck() -> Iterator[Duck]:
 
 def test_every_view_equals_its_query(first_seed: int, duck: Duck) -> None:
     for seed in range(first_seed, first_seed + SHARE):
-        try:
-            run(seed, duck)
-        except DuckFailed as failure:
-            if "INTERNAL Error" not in str(failure):  # a bug of DuckDB's own planner, not of the text
-                raise
+        run(seed, duck)
 
 
 def test_most_views_are_incremental(duck: Duck) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from deltaic.plan.steps import Compute, ComputeDelta, FindRows, ReadChange, Read
 from deltaic.spark.metrics import Measurement, measure
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
-from deltaic.store.log import Commit
+from deltaic.store.log import Commit, Log
 from deltaic.store.progress import Progress
 from deltaic.store.view import ViewTable
 
@@ -123,7 +124,8 @@ class Run:
         rows = read_change_rs(source.ref, read.change_from, read.change_upto, step.columns)
         path = source.ref.path or source.ref.relation
         self.rs_rows[path] = self.rs_rows.get(path, 0) + rows.num_rows
-        schema = self.session.sql(f"SELECT * FROM {source.ref.relation} VERSION AS OF {read.new}").schema
+        # the log's own schema, which is Spark's: asking Spark would cost as much as the read
+        schema = StructType.fromJson(json.loads(Log(source.ref).snapshot(read.new).schema_json))
         wanted = StructType([schema[name] for name in step.columns]).add(StructField(WEIGHT, LongType(), False))
         self.named(arrow_to_spark(self.session, rows, wanted), step)
 
@@ -181,6 +183,8 @@ class Run:
 
     def write_spark(self, step: WriteView) -> Commit:
         self.outcome.written_by = "spark"
+        if self.plan.mode == "incremental" and self.session.table(ARTIFACT).isEmpty():
+            return self.table.commit_progress_only(self.progress, self.session)
         return self.table.apply_spark(self.session, step.sql, self.progress)
 
     def write_arrow(self, rows: pa.Table, step: WriteView) -> Commit:

@@ -1,0 +1,20 @@
+"""`make bench`: runs the benchmarks and prints their tables. Their names as arguments run only those."""
+
+import sys
+
+from benchmarks import smallest
+
+BENCHMARKS = {"smallest": smallest.main}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        sys.exit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}")
+    for name in names:
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main()
