@@ -36,8 +36,8 @@ types: venv
 pytest: venv java
 	$(PY) -m pytest
 
-fuzz: venv
-	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest tests/lab --fuzz
+fuzz: venv java
+	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest --fuzz
 
 bench: venv java
 	$(PY) -m benchmarks $(ARGS)

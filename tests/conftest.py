@@ -15,8 +15,16 @@ CONNECT_PORT = "spark.connect.grpc.binding.port"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    what = "run the property lab for FUZZ_CASES cases instead of a few hundred"
+    what = "run the property lab for FUZZ_CASES cases instead of a few hundred, and the tests marked long"
     parser.addoption("--fuzz", action="store_true", help=what)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On two cores Spark takes its time: what only widens a net that is cast already waits for `make fuzz`."""
+    if not config.getoption("--fuzz"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +37,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         CONNECT_PORT: _free_port(),
         # Tests run each plan once or twice: the optimizing compiler would cost more than it gives.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        # For the same reason nothing is compiled for a few rows: a new plan would cost a second of it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     session = local_session("deltaic-tests", cores="2", extra=settings)
     yield session

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -129,10 +129,10 @@ def run_demo(sales: int, keep: Path | None, tell: Callable[[RenderableType], Non
             _build(warehouse, sales, tell, bars)
             for number, batch in enumerate(batches(sales), 1):
                 demo.rounds.append(_round(warehouse, batch, scratch, bars))
-                tell(_batch_shown(demo.rounds[-1], number))
+                tell(batch_shown(demo.rounds[-1], number))
             _idle(warehouse, demo)
         demo.seconds = time.perf_counter() - started
-        tell(_summary(demo))
+        tell(summary(demo))
         return demo
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -194,8 +194,9 @@ def same_rows(one: DataFrame, other: DataFrame) -> bool:
     sides = [side.toDF(*names).withColumn("w", F.lit(w)) for side, w in ((one, 1), (other, -1))]
     off = [F.sum("w") != 0]
     for name in (name for name, inexact in names.items() if inexact):
-        off.append(F.sum(F.when(F.isnull(name), F.col("w")).otherwise(0)) != 0)
-        off.append(F.abs(F.sum(F.col(name) * F.col("w"))) > ROUNDING * F.max(F.abs(name)))
+        number = F.when(~F.isnan(name), F.col(name))
+        off += [F.sum(F.when(is_none(name), F.col("w"))) != 0 for is_none in (F.isnull, F.isnan)]
+        off.append(F.abs(F.sum(number * F.col("w"))) > ROUNDING * F.max(F.abs(number)))
     wrong = F.lit(False)
     for condition in off:
         wrong = wrong | F.coalesce(condition, F.lit(False))
@@ -214,7 +215,7 @@ def _idle(warehouse: Warehouse, demo: Demo) -> None:
 # what is shown
 
 
-def _batch_shown(one: Round, number: int) -> RenderableType:
+def batch_shown(one: Round, number: int) -> RenderableType:
     title = Text(f"\nBatch {number}. {one.batch.title}", "bold")
     changed = ", ".join(f"{name} {_number(rows)}" for name, rows in one.change_rows.items())
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
@@ -251,7 +252,7 @@ def _number(figure: int | None) -> str:
     return "?" if figure is None else f"{figure:,}"
 
 
-def _summary(demo: Demo) -> RenderableType:
+def summary(demo: Demo) -> RenderableType:
     checks = demo.checks
     kept = [c for c in checks if c.report.mode == "incremental"]
     wrong = [c for c in checks if not c.equal]
@@ -288,9 +289,3 @@ def next_steps(keep: Path | None) -> RenderableType:
         "deltaic demo --rows 3000000",
     ]
     return Group(Text("\nTry next:", "bold"), *(Text(f"  {step}") for step in steps))
-
-
-def main(sales: int, keep: Path | None, console: Console, *, bars: bool) -> Demo:
-    demo = run_demo(sales, keep, console.print, bars=bars)
-    console.print(next_steps(keep))
-    return demo

@@ -135,7 +135,8 @@ class Text:
         cuts: list[Token] = []
         depth, between = 0, 0
         for token in self.within(span):
-            word = token.text.upper() if token.token_type is not TokenType.STRING else ""
+            quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
+            word = "" if quoted else token.text.upper()
             depth += (word in ("(", "[", "CASE")) - (word in (")", "]", "END"))
             if depth:
                 continue

@@ -159,7 +159,8 @@ class ViewTable:
 
 
 _CONFLICT = re.compile(
-    r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|Concurrent\w+Exception|CommitFailedError"
+    r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|Concurrent\w+Exception"
+    r"|Failed to commit transaction"
 )
 _EXISTS = re.compile(r"TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS|DELTA_PATH_EXISTS")
 

@@ -1,0 +1,306 @@
+"""The command line. Spark is imported by the commands that need it, so that help and version are instant."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from deltaic.app import printing
+from deltaic.app.failure import ExitCode, told
+from deltaic.errors import MissingError
+
+if TYPE_CHECKING:
+    from deltaic.app.report import Report
+    from deltaic.app.warehouse import Warehouse
+
+EXIT_CODES = """\b
+Exit codes
+    0  done
+    1  an error of Deltaic's or Spark's: stderr says what, and what to do (demo: a view was not equal)
+    2  wrong usage of the command line
+    3  refused: the policy INCREMENTAL STRICT forbids the recompute that would be needed
+    4  another refresh of the same view won; this one changed nothing
+  130  interrupted by Ctrl-C (141: the reader of a pipe went away)
+
+With --json an error is one JSON object on stderr: error (a stable code), message, hint, line, column."""
+
+app = typer.Typer(
+    name="deltaic",
+    help="Incremental materialized views for Apache Spark on Delta Lake.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+WarehouseOption = Annotated[
+    Path,
+    typer.Option("--warehouse", "-w", envvar="DELTAIC_WAREHOUSE", metavar="PATH", help="The folder of the warehouse."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+HERE = Path("warehouse")
+ROWS_SHOWN = 20
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="deltaic")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        from deltaic import __version__
+
+        print(f"deltaic {__version__} (Spark {version('pyspark')}, Delta Lake {version('delta-spark')})")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def sql(
+    statement: Annotated[
+        str | None, typer.Argument(help="One or more statements, separated by ; (- or nothing: from stdin).")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", exists=True, dir_okay=False, allow_dash=True, help="Read them from a file."),
+    ] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option("--rows", "-n", min=0, help=f"Rows to show of each result ({ROWS_SHOWN}; with --json all)."),
+    ] = None,
+    warehouse: WarehouseOption = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Run Spark SQL and the MATERIALIZED VIEW statements."""
+    text = _text_of(statement, file)
+    with told(json):
+        from deltaic.sql.statements import split_statements
+
+        limit = rows if json or rows is not None else ROWS_SHOWN
+        statements = in_place(text, split_statements(text))
+        with _opened(warehouse, make=True) as wh:
+            results = []
+            for number, one in enumerate(statements):
+                result = printing.fetched(wh.sql(one), limit, as_json=json)
+                results.append({"statement": one.strip(), **result.as_dict()})
+                if not json:
+                    _show_result(result, first=number == 0)
+            if json:
+                printing.print_json(results)
+
+
+def _text_of(statement: str | None, file: Path | None) -> str:
+    """What to run: the argument, a file, or what is piped in."""
+    if statement not in (None, "-") and file is not None:
+        raise typer.BadParameter("give a statement or --file, not both")
+    if statement not in (None, "-"):
+        text = statement or ""
+    elif file is not None and str(file) != "-":
+        text = file.read_text(encoding="utf-8")
+    elif statement is None and file is None and sys.stdin.isatty():
+        raise typer.BadParameter("give a statement, --file PATH, or pipe statements in")
+    else:
+        text = sys.stdin.read()
+    if not text.strip():
+        raise typer.BadParameter("there is no statement in the text")
+    return text
+
+
+def in_place(script: str, statements: list[str]) -> list[str]:
+    """Each statement with blanks before it, so that the line and column of an error are those of the script."""
+    placed, start = [], 0
+    for statement in statements:
+        start = script.index(statement, start)
+        before = script[:start]
+        last_line = before.rpartition("\n")[2]
+        placed.append("\n" * before.count("\n") + " " * len(last_line) + statement)
+        start += len(statement)
+    return placed
+
+
+def _show_result(result: printing.Result, *, first: bool) -> None:
+    shown = printing.console()
+    if not first:
+        shown.print()
+    shown.print(printing.result_shown(result))
+    if result.columns:
+        shown.print(f"({printing.rows_told(result)})", style="dim")
+
+
+@app.command()
+def refresh(
+    views: Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="All views, if none is named.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Recompute, whatever could be done incrementally.")] = False,
+    warehouse: WarehouseOption = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Bring views up to date with their sources, those that others read first."""
+    with told(json), _opened(warehouse) as wh:
+        reports = _refreshed(wh, views or [], full)
+        if json:
+            printing.print_json([report.as_dict() for report in reports])
+        elif len(reports) == 1:
+            printing.console().print(reports[0])
+        elif reports:
+            printing.console().print(printing.reports_shown(reports))
+        else:
+            print("there are no materialized views here")
+
+
+def _refreshed(wh: Warehouse, names: list[str], full: bool) -> list[Report]:
+    if not names:
+        return wh.refresh_all(full=full)
+    from deltaic.app.progress import progress_bar
+
+    wanted = {wh.definition(name).full_name: name for name in names}
+    order = [wanted[d.full_name] for d in wh.in_order() if d.full_name in wanted]
+    reports: list[Report] = []
+    with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty() and len(order) > 1) as advance:
+        for name in order:
+            report = wh.refresh(name, full=full)
+            assert not isinstance(report, list)
+            reports.append(report)
+            advance(report.view)
+    return reports
+
+
+@app.command()
+def explain(
+    view: Annotated[
+        str, typer.Argument(metavar="VIEW_OR_STATEMENT", help="A view, or a CREATE MATERIALIZED VIEW statement.")
+    ],
+    warehouse: WarehouseOption = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show how a view is kept, and every step that a refresh would take now."""
+    with told(json), _opened(warehouse) as wh:
+        text = wh.explain(view)
+        if json:
+            printing.print_json({"explained": view, "text": text, **_plan(wh, view)})
+        else:
+            print(text)
+
+
+def _plan(wh: Warehouse, view: str) -> dict[str, Any]:
+    """The steps of a refresh as values; a statement that made no view yet has none."""
+    if " " in view.strip() and not view.strip().startswith("`"):
+        return {}
+    from deltaic.app.refresh import Refresher
+
+    plan = Refresher(wh).plan(wh.definition(view))
+    return {
+        "view": plan.definition.full_name,
+        "mode": plan.mode,
+        "technique": plan.technique,
+        "reasons": [str(reason) for reason in plan.reasons],
+        "sources": [
+            {"source": key, "from": read.old, "to": read.new, "change_rows": read.change_rows}
+            for key, read in plan.reads.items()
+        ],
+        "steps": [{"title": s.title, "relation": s.relation, "sql": s.sql or None} for s in plan.steps],
+    }
+
+
+@app.command()
+def status(warehouse: WarehouseOption = HERE, json: JsonOption = False) -> None:
+    """List the views: policy, last technique, the versions of their sources, commits behind."""
+    with told(json), _opened(warehouse) as wh:
+        views = wh.views()
+        if json:
+            printing.print_json(views)
+        elif views:
+            printing.console().print(printing.status_shown(views))
+        else:
+            print("there are no materialized views here")
+
+
+@app.command()
+def history(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The name of a view.")],
+    warehouse: WarehouseOption = HERE,
+    json: JsonOption = False,
+) -> None:
+    """List the refreshes of a view, newest first."""
+    with told(json), _opened(warehouse) as wh:
+        commits = wh.history(view)
+        if json:
+            printing.print_json(commits)
+        else:
+            printing.console().print(printing.history_shown(commits))
+
+
+@app.command()
+def demo(
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="Sales to begin with.")] = 300_000,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="PATH", help="Build it in this new folder, and keep it.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Keep the views of a retail warehouse fresh through batches of changes, and check each against recompute."""
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise typer.BadParameter(f"{keep} is already there; --keep takes a new folder")
+    with told(json):
+        from deltaic.app.demo import next_steps, run_demo
+
+        shown = printing.console()
+        _announce()
+        done = run_demo(rows, keep, (lambda part: None) if json else shown.print, bars=sys.stderr.isatty())
+        if json:
+            printing.print_json(done.as_dict())
+        else:
+            shown.print(next_steps(keep))
+        if not done.equal:
+            raise typer.Exit(ExitCode.FAILED)
+
+
+@contextmanager
+def _opened(path: Path, *, make: bool = False) -> Iterator[Warehouse]:
+    """The warehouse, for the length of a command; only SQL makes one that is not there."""
+    if not path.is_dir() and not make:
+        raise MissingError(
+            f"there is no warehouse at {path}", hint="Name its folder with --warehouse or DELTAIC_WAREHOUSE."
+        )
+    _announce()
+    with Console(stderr=True).status("starting Spark") if sys.stderr.isatty() else nullcontext():
+        import deltaic
+
+        warehouse = deltaic.open(path)
+    try:
+        yield warehouse
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to tell
+            warehouse.close()
+        raise
+    warehouse.close()
+
+
+def _announce() -> None:
+    """The first start on a machine fetches the jars; that wait deserves a word, and no other does."""
+    from deltaic.spark.jars import jars_are_cached
+
+    if not jars_are_cached():
+        print("fetching Delta Lake's jars, once (12 MB) …", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
