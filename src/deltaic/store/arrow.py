@@ -49,9 +49,7 @@ def arrow_type(spark_type: st.DataType) -> pa.DataType:
 
 
 def arrow_schema(schema: st.StructType) -> pa.Schema:
-    return pa.schema(
-        [pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in schema.fields]
-    )
+    return pa.schema([pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in schema.fields])
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

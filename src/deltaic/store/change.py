@@ -123,9 +123,7 @@ def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
 def _loses_columns(start: Snapshot, schema_json: str) -> bool:
     """Delta reads a feed under one schema: right if columns were only added, not if one became another."""
     later = {field["name"]: field for field in json.loads(schema_json)["fields"]}
-    return any(
-        field["name"] not in later or _core(later[field["name"]]) != _core(field) for field in start.fields
-    )
+    return any(field["name"] not in later or _core(later[field["name"]]) != _core(field) for field in start.fields)
 
 
 def _core(field: dict[str, Any]) -> tuple[Any, str]:
@@ -170,6 +168,7 @@ def _metric_rows(commit: Commit) -> int | None:
 # --- the change feed by delta-rs ------------------------------------------------------------------
 
 _SAFE_PATH = re.compile(r"[A-Za-z0-9._=/+-]+")
+_CHAR = re.compile(r"(?<!var)char\(")
 _RS_NEVER = {"deletionVectors", "columnMapping", "typeWidening", "variantType", "catalogManaged"}
 
 
@@ -183,15 +182,29 @@ def _why_no_rs(
     never = sorted(_RS_NEVER & snapshot.features)
     if never:
         return f"delta-rs misreads feeds of tables with {', '.join(never)}"
-    if any(commit.metadata and commit.metadata.schema_json != snapshot.schema_json for commit in commits):
-        return "columns were added"
-    read = [file for commit in commits for file in (commit.cdc or _changing(commit))]
-    if not _small(read, rows, rs_rows):
+    start = log.snapshot(commits[0].version - 1)
+    schemas = [start.schema_json, *(one.metadata.schema_json for one in commits if one.metadata)]
+    if any(json.loads(schema) != json.loads(snapshot.schema_json) for schema in schemas):
+        return "the table's columns were changed"
+    files = [file for commit in commits for file in (commit.cdc or _changing(commit))]
+    if not _small(files, rows, rs_rows):
         return "large"
-    if not all(_SAFE_PATH.fullmatch(file.path) for file in read):
+    wanted = [field for field in snapshot.fields if field["name"] in columns]
+    return _why_no_rs_values(path, wanted, files)
+
+
+def _why_no_rs_values(path: str, fields: Sequence[dict[str, Any]], files: Sequence[FileAction]) -> str | None:
+    """What about these columns in these files delta-rs does not read as Spark does."""
+    if any(_CHAR.search(field.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", "")) for field in fields):
+        return "CHAR columns, which Spark pads when it reads them"
+    if not all(_SAFE_PATH.fullmatch(file.path) for file in files):
         return "partition values that delta-rs encodes otherwise"
-    if _instants(snapshot, columns) and any(rs.has_int96(str(Path(path) / file.path)) for file in read):
-        return "timestamps stored as INT96"
+    instants = any('"timestamp"' in json.dumps(field["type"]) for field in fields)
+    try:
+        if instants and any(rs.has_int96(str(Path(path) / file.path)) for file in files):
+            return "timestamps stored as INT96"
+    except FileNotFoundError:
+        return "files that are gone"  # Spark will say so
     return None
 
 
@@ -204,13 +217,6 @@ def _small(files: Sequence[FileAction], rows: int | None, rs_rows: int) -> bool:
         return rows <= rs_rows
     sizes = [file.size for file in files]
     return all(size is not None for size in sizes) and sum(size or 0 for size in sizes) <= RS_BYTES
-
-
-def _instants(snapshot: Snapshot, columns: Sequence[str]) -> bool:
-    """Whether a wanted column holds TIMESTAMPs, at any depth."""
-    return any(
-        '"timestamp"' in json.dumps(field["type"]) for field in snapshot.fields if field["name"] in columns
-    )
 
 
 def read_change_rs(ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> pa.Table:
@@ -245,9 +251,7 @@ def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], rea
     counts = [file.rows for _, _, files in sides for file in files]
     rows = sum(count or 0 for count in counts) if None not in counts else None
     told = f"{reason}: the rows of {len(difference.old)} old and {len(difference.new)} new files are compared"
-    return ChangePlan(
-        "files" if selects else "none", after, upto, " UNION ALL ".join(selects) or None, rows, told
-    )
+    return ChangePlan("files" if selects else "none", after, upto, " UNION ALL ".join(selects) or None, rows, told)
 
 
 # --- history that is gone -------------------------------------------------------------------------
@@ -268,6 +272,7 @@ _GONE = re.compile(
             "FAILED_READ_FILE.FILE_NOT_EXIST",
             "java.io.FileNotFoundException",
             "Cannot time travel Delta table",
+            r"Object at location .* not found",  # delta-rs
         )
     )
 )

@@ -107,9 +107,7 @@ def _by_partition(files: Sequence[FileAction], snapshot: Snapshot) -> Iterator[s
             continue
         values = {(file.partition or {})[key] for file in files}
         if len(values) <= _PRUNED_FILES:
-            yield _any_of(
-                f"{quoted(name)} <=> {_partition_literal(value, kind)}" for value in sorted(values, key=str)
-            )
+            yield _any_of(f"{quoted(name)} <=> {_partition_literal(value, kind)}" for value in sorted(values, key=str))
 
 
 def _partition_literal(value: str | None, kind: str) -> str:

@@ -135,9 +135,7 @@ class Log:
         elif spark is not None:
             self._reader = _SparkReader(ref, spark)
         else:
-            raise SourceError(
-                f"{ref.name} is not on this machine, and there is no session to read it through"
-            )
+            raise SourceError(f"{ref.name} is not on this machine, and there is no session to read it through")
 
     def version(self) -> int:
         """The newest version."""
@@ -193,15 +191,11 @@ class _LocalReader:
 
     def newest(self) -> int:
         try:
-            found = [
-                int(match[1]) for name in os.listdir(self._folder) if (match := _COMMIT_FILE.fullmatch(name))
-            ]
+            found = [int(match[1]) for name in os.listdir(self._folder) if (match := _COMMIT_FILE.fullmatch(name))]
         except OSError:
             found = []
         if not found:
-            raise SourceError(
-                f"{self._ref.name} is not a Delta table: no log in {self._folder}", hint=NOT_DELTA
-            )
+            raise SourceError(f"{self._ref.name} is not a Delta table: no log in {self._folder}", hint=NOT_DELTA)
         return max(found)
 
     def commit(self, version: int) -> Commit:
@@ -217,9 +211,7 @@ class _LocalReader:
     def snapshot(self, version: int) -> Snapshot:
         if not rs.can_open(self._path):
             if self._spark is None:
-                raise SourceError(
-                    f"{self._ref.name}: a folder with a percent sign can be read through Spark only"
-                )
+                raise SourceError(f"{self._ref.name}: a folder with a percent sign can be read through Spark only")
             return _SparkReader(self._ref, self._spark).snapshot(version)
         try:
             mark = _fingerprint(self._folder / f"{version:020}.json")
@@ -285,9 +277,7 @@ class _SparkReader:
         try:
             history = self._spark.sql(f"DESCRIBE HISTORY {self._ref.relation} LIMIT 1").collect()
         except Exception as error:  # classic and Connect sessions raise from different class trees
-            raise SourceError(
-                f"{self._ref.name} has no Delta log: {first_line(error)}", hint=NOT_DELTA
-            ) from error
+            raise SourceError(f"{self._ref.name} has no Delta log: {first_line(error)}", hint=NOT_DELTA) from error
         version: int = history[0]["version"]
         return version
 

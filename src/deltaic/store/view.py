@@ -31,17 +31,13 @@ class ViewTable:
     do. `spark` is needed to read the log of a table that is not on this machine.
     """
 
-    def __init__(
-        self, ref: TableRef, lock: str | Path | None = None, spark: SparkSession | None = None
-    ) -> None:
+    def __init__(self, ref: TableRef, lock: str | Path | None = None, spark: SparkSession | None = None) -> None:
         self.ref, self.lock = ref, lock
         self.log = Log(ref, spark)
 
     # --- the statements, for explain ---
 
-    def merge_sql(
-        self, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None
-    ) -> str:
+    def merge_sql(self, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None) -> str:
         return write_sql.merge_sql(self.ref.relation, artifact, key, columns, only)
 
     def append_sql(self, artifact: str, columns: Sequence[str]) -> str:

@@ -72,9 +72,7 @@ def nothing_sql(relation: str) -> str:
     return f"INSERT INTO {relation}\nSELECT * FROM {relation} WHERE false"
 
 
-def merge_sql(
-    relation: str, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None
-) -> str:
+def merge_sql(relation: str, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None) -> str:
     """Replace by key. `only`, for skipping files, is a condition that all rows to take out meet.
 
     A row to put in matches nothing, since only rows to take out are matched; so duplicates are all put in.
