@@ -172,11 +172,10 @@ class LocalCatalog(Catalog):
         """Name and folder of each Delta table; a link names a folder elsewhere."""
         for entry in sorted(os.scandir(self.root / schema), key=lambda e: e.name):
             if entry.name.endswith(LINK) and entry.is_file():
-                yield (
-                    entry.name.removesuffix(LINK),
-                    Path(json.loads(Path(entry.path).read_text())["location"]),
-                )
-            elif entry.is_dir() and (Path(entry.path) / "_delta_log").is_dir():
+                target = Path(json.loads(Path(entry.path).read_text())["location"])
+                if _is_table(target):
+                    yield entry.name.removesuffix(LINK), target
+            elif entry.is_dir() and _is_table(Path(entry.path)):
                 yield entry.name, Path(entry.path)
 
     def folder(self, schema: str, name: str) -> Path:
@@ -229,24 +228,26 @@ class LocalCatalog(Catalog):
 
     def forget(self, schema: str, name: str) -> None:
         """After DROP TABLE: a linked table stays where it is, any other goes with its folder."""
-        link = self.root / schema / f"{name}{LINK}"
-        if link.exists():
-            link.unlink()
-            return
+        for link in (self.root / schema).glob(f"*{LINK}"):
+            if link.name.removesuffix(LINK).lower() == name.lower():
+                link.unlink()
+                return
         folder = self.folder(schema, name)
-        if folder.exists():
+        inside = folder.parent == self.root / folder.parent.name
+        if inside and (folder / "_delta_log").is_dir():
             self.discard(folder)
 
     def make_schema(self, name: str) -> None:
         (self.root / name).mkdir(exist_ok=True)
 
     def check_empty(self, name: str) -> None:
-        if name in self.schemas() and list(self.tables(name)):
+        if any(there.lower() == name.lower() and list(self.tables(there)) for there in self.schemas()):
             raise DependencyError(f"the schema {name} holds tables or views", hint="Drop them first.")
 
     def drop_schema(self, name: str) -> None:
-        if name in self.schemas():
-            self.discard(self.root / name)
+        for there in self.schemas():
+            if there.lower() == name.lower() and there != "default":
+                self.discard(self.root / there)
 
     def spark_location(self, schema: str, name: str) -> str:
         ref = table_named(self.spark, (schema, name))
@@ -255,6 +256,12 @@ class LocalCatalog(Catalog):
     def link(self, schema: str, name: str, location: str) -> None:
         target = self.root / schema / f"{name}{LINK}"
         target.write_text(json.dumps({"location": location}))
+
+
+def _is_table(folder: Path) -> bool:
+    """Whether a commit was ever made there; a CREATE that was killed leaves a folder without one."""
+    log = folder / "_delta_log"
+    return log.is_dir() and any(name.endswith((".json", ".parquet")) for name in os.listdir(log))
 
 
 LINK = ".link"

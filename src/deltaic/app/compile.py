@@ -159,10 +159,19 @@ def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
 def _lowered(
     definition: Definition, tree: exp.Expr, text: Text, world: SourceCatalog, schema: StructType
 ) -> tuple[Node | None, Maintenance | Reason]:
+    if (definition.settings.get("spark.sql.caseSensitive") or "false").lower() == "true":
+        return None, Reason(Code.UNSUPPORTED_SYNTAX, "names that differ by case only, as the session allowed them")
     try:
         lowered = lower(tree, text, world)
     except NotLowered as refusal:
         return None, refusal.reason
+    except (PySparkException, ValueError, KeyError, IndexError) as problem:
+        # valid SQL that the lowering stumbles over must not keep the view from being kept at all
+        what = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        return None, Reason(Code.SEMANTICS, f"the query could not be lowered: {what}")
+    others = _other_names(lowered.names, schema)
+    if others is not None:
+        return None, Reason(Code.SEMANTICS, others)
     if definition.technique == "recompute":
         return lowered.node, Reason(Code.POLICY, "deltaic.technique is recompute")
     way = choose(lowered.node)
@@ -171,6 +180,17 @@ def _lowered(
         if mismatch is not None:
             return None, mismatch
     return lowered.node, way
+
+
+def _other_names(names: tuple[str, ...], schema: StructType) -> str | None:
+    """The lowered query must have Spark's columns, by name too: a star may be read in another order."""
+    if len(names) != len(schema.fields):
+        return f"{len(names)} columns became of {len(schema.fields)} when lowered"
+    for own, given in zip(names, schema.fields, strict=True):
+        unnamed = own in ("scalarsubquery()", "expression")
+        if own.lower() != given.name.lower() and not unnamed:
+            return f"{given.name} became {own} when lowered"
+    return None
 
 
 def _mismatch(way: Maintenance, world: SourceCatalog, schema: StructType) -> Reason | None:
@@ -193,13 +213,12 @@ def _mismatch(way: Maintenance, world: SourceCatalog, schema: StructType) -> Rea
 
 def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int, int], str]:
     """Every source that the text names, resolved; each must be a Delta table."""
-    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     places: dict[tuple[int, int], str] = {}
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue
         parts = tuple(part.name for part in table.parts)
-        if len(parts) == 1 and parts[0].lower() in ctes:
+        if len(parts) == 1 and _is_cte(table):
             continue
         start, end = table.parts[0].meta["start"], table.parts[-1].meta["end"] + 1
         at = text.position(start)
@@ -212,6 +231,21 @@ def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int,
     return places
 
 
+def _is_cte(table: exp.Table) -> bool:
+    """Whether the name is that of a common table expression in reach: an earlier one, or one of a query around it."""
+    inner: exp.Expr = table
+    while inner.parent is not None:
+        outer = inner.parent
+        clause = outer.args.get("with_") or outer.args.get("with")
+        known = clause.expressions if clause is not None and inner is not clause else []
+        if isinstance(outer, exp.With):
+            known = outer.expressions[: next(n for n, cte in enumerate(outer.expressions) if cte is inner)]
+        if any(cte.alias.lower() == table.name.lower() for cte in known):
+            return True
+        inner = outer
+    return False
+
+
 def _no_source(parts: tuple[str, ...], at: Position, world: SourceCatalog) -> DeltaicError:
     name = ".".join(parts)
     if world.catalog.spark.catalog.tableExists(".".join(quote(part) for part in parts)):
@@ -222,7 +256,7 @@ def _no_source(parts: tuple[str, ...], at: Position, world: SourceCatalog) -> De
 
 def _named(definition: Definition, schema: StructType) -> Definition:
     """The definition with its column names, all of which Delta can store."""
-    names = definition.columns or tuple(f.name for f in schema.fields)
+    names = definition.given or tuple(f.name for f in schema.fields)
     if len(names) != len(schema.fields):
         raise NameProblem(f"{len(names)} column names are given for {len(schema.fields)} columns")
     seen: set[str] = set()
@@ -240,26 +274,29 @@ def _named(definition: Definition, schema: StructType) -> Definition:
 
 
 def _check_storable(name: str, kind: DataType) -> None:
-    text = kind.simpleString()
-    for word in ("interval", "void", "calendarinterval"):
-        if word in text:
-            raise TypeNotStorable(
-                f"column {name} is of type {text}, which Delta cannot store", hint="CAST it to another type."
-            )
+    inner = [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
+    inner += [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
+    for part in inner:
+        _check_storable(name, part)
+    word = kind.typeName()
+    if word.startswith(("interval", "void", "calendarinterval")) or "interval" in word:
+        raise TypeNotStorable(
+            f"column {name} is of type {kind.simpleString()}, which Delta cannot store", hint="CAST it to another type."
+        )
 
 
 def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
     """The user's own text with every source pinned to its version: how a view without algebra is computed."""
     pieces, here = [], 0
     sql = compiled.text.sql
-    aliased = {t.parts[0].meta["start"]: bool(t.alias) for t in compiled.tree.find_all(exp.Table) if _is_named(t)}
+    named = {t.parts[0].meta["start"]: t for t in compiled.tree.find_all(exp.Table) if _is_named(t)}
     for (start, end), key in sorted(compiled.places.items()):
         source, read = compiled.sources[key], reads[key]
         columns = ", ".join(quote(f.name) for f in source.columns)
         pieces.append(sql[here:start])
         pieces.append(f"(SELECT {columns} FROM {read.relation} VERSION AS OF {read.new})")
-        if not aliased[start]:
-            pieces.append(f" AS {quote(sql[start:end].split('.')[-1].strip('`'))}")
+        if not named[start].alias:
+            pieces.append(f" AS {quote(named[start].name)}")
         here = end
     return "".join([*pieces, sql[here:]])
 

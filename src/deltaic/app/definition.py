@@ -38,7 +38,10 @@ class Definition:
     schema: str
     name: str
     query: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
+    """The names of its columns, as they are stored."""
+    given: tuple[str, ...] = ()
+    """The names that its creator gave them; without any they are the query's own."""
     policy: Policy = Policy.AUTO
     settings: Mapping[str, str] = field(default_factory=dict)
     technique: str = "auto"
@@ -59,7 +62,7 @@ class Definition:
         raw = json.loads(text)
         if raw.pop("format") != FORMAT:
             raise ConfigurationError("the view was made by a newer Deltaic", hint="Upgrade Deltaic.")
-        for name in ("columns", "partitioned_by", "clustered_by"):
+        for name in ("columns", "given", "partitioned_by", "clustered_by"):
             raw[name] = tuple(raw[name])
         return Definition(**{**raw, "policy": Policy(raw["policy"])})
 

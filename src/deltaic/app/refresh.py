@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructType
+
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.compile import Compiled, Source, pinned_text
 from deltaic.app.definition import PROPERTY, Definition
@@ -22,7 +24,7 @@ from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, is_history_gone, plan_change
 from deltaic.store.log import Log, Marked, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
-from deltaic.store.table import Snapshot
+from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
@@ -86,7 +88,7 @@ class Refresher:
             if reads is not None:
                 return Plan(definition, None, "noop", "none", (), reads, [], table, last)
         compiled = self.warehouse.compiled(definition)
-        states = self.states(compiled, pins or {})
+        states = self.states(compiled, _not_back(pins or {}, last))
         reads, changes = self.reads(compiled, states, last, reasons)
         if isinstance(compiled.way, Reason):
             reasons.append(compiled.way)
@@ -101,7 +103,7 @@ class Refresher:
             if ref is None or ref.path is None:
                 return None
             log = Log(ref, self.warehouse.spark)
-            version = pins.get(key, log.version())
+            version = max(pins.get(key, 0), state.version) if key in pins else log.version()
             if version < state.version or log.snapshot(version).table_id != state.table_id:
                 return None
             try:
@@ -134,7 +136,7 @@ class Refresher:
         for key, source in compiled.sources.items():
             snapshot = states[key]
             before = last.sources.get(key) if last else None
-            own = list(_source_reasons(source, before, snapshot, used.get(key, [])))
+            own = list(_source_reasons(source, before, snapshot, _used(compiled, key, snapshot)))
             reasons.extend(own)
             if before is None or own or reasons:
                 reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version)
@@ -192,7 +194,7 @@ class Refresher:
     def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
         query = recompute_sql(compiled, reads)
         columns = stored_columns(compiled)
-        if _same_columns(table, columns):
+        if _same_columns(table, compiled):
             return WriteView("recompute the whole view", table.overwrite_sql(query, columns), None)
         return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
 
@@ -214,7 +216,10 @@ class Refresher:
         assert plan.compiled is not None
         assert plan.progress is not None
         with self.warehouse.session_for(plan.definition) as session:
-            return Run(session, plan.compiled, plan.table, plan.progress, self.warehouse.use_rs).walk(plan)
+            outcome = Run(session, plan.compiled, plan.table, plan.progress, self.warehouse.use_rs).walk(plan)
+        if plan.mode == "full":  # its columns may be others now
+            self.warehouse.catalog.register(plan.compiled.definition)
+        return outcome
 
     def report(self, plan: Plan, outcome: Outcome, seconds: float, timings: dict[str, float]) -> Report:
         rows = outcome.rows_by_path
@@ -264,8 +269,13 @@ def stored_columns(compiled: Compiled) -> list[str]:
     return list(compiled.definition.columns)
 
 
-def _same_columns(table: ViewTable, columns: list[str]) -> bool:
-    return list(table.log.snapshot().columns) == columns
+def _same_columns(table: ViewTable, compiled: Compiled) -> bool:
+    """Whether the table still has the query's columns, by name and type."""
+    stored = StructType.fromJson(json.loads(table.log.snapshot().schema_json))
+    if [field.name for field in stored.fields] != stored_columns(compiled):
+        return False
+    visible = zip(stored.fields, compiled.schema.fields, strict=False)
+    return all(a.dataType.simpleString() == b.dataType.simpleString() for a, b in visible)
 
 
 def create_sql(
@@ -324,8 +334,7 @@ def progress_of(
     reasons: tuple[Reason, ...],
 ) -> Progress:
     """What the commit of this refresh will say."""
-    used = compiled.used_columns
-    sources = {key: SourceState(s.version, s.table_id, json.dumps(used.get(key, []))) for key, s in states.items()}
+    sources = {key: SourceState(s.version, s.table_id, _used(compiled, key, s)) for key, s in states.items()}
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
@@ -360,9 +369,19 @@ def _view_reasons(definition: Definition, marked: Marked | None, last: Progress 
         yield Reason(Code.VIEW_EDITED, f"the view's table was changed by {names}")
 
 
-def _source_reasons(
-    source: Source, before: SourceState | None, now: Snapshot, used: list[tuple[str, str]]
-) -> Iterator[Reason]:
+def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:
+    """A view that another refresh brought further meanwhile stays where it is."""
+    done = last.sources if last else {}
+    return {key: max(pin, done[key].version) if key in done else pin for key, pin in pins.items()}
+
+
+def _used(compiled: Compiled, key: str, snapshot: Snapshot) -> str:
+    """The used columns of a source with their types and, as a name may be given anew, where they are stored."""
+    stored = {field["name"]: physical_name(field) for field in snapshot.fields}
+    return json.dumps([(name, kind, stored.get(name)) for name, kind in compiled.used_columns.get(key, [])])
+
+
+def _source_reasons(source: Source, before: SourceState | None, now: Snapshot, used: str) -> Iterator[Reason]:
     if before is None:
         yield Reason(Code.DEFINITION_CHANGED, f"{source.key} was not read by the last refresh")
         return
@@ -370,7 +389,7 @@ def _source_reasons(
         yield Reason(Code.SOURCE_REPLACED, f"{source.key} is another table than before")
     elif now.version < before.version:
         yield Reason(Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}")
-    elif json.dumps(used) != before.schema:
+    elif used != before.schema:
         yield Reason(Code.SOURCE_SCHEMA, f"columns of {source.key} that the view uses have changed")
 
 

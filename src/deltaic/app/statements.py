@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Reason
-from deltaic.app.catalog import LocalCatalog
+from deltaic.app.catalog import LocalCatalog, path_source
 from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.app.refresh import Refresher, create_sql, first_reads, progress_of, recompute_sql
@@ -131,7 +131,7 @@ class Executor:
         with self.warehouse.lock():
             schema, name = self.catalog.qualified(statement.name)
             old = self.catalog.definition(schema, name)
-            definition = replace(old, query=statement.query, columns=())
+            definition = replace(old, query=statement.query, given=())
             self.materialize(definition, {}, replacing=True)
         return self.nothing()
 
@@ -224,9 +224,12 @@ class Executor:
         views = {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}
         if (schema.lower(), name.lower()) in views:
             raise NameProblem(f"{schema}.{name} is a materialized view", hint="DROP MATERIALIZED VIEW takes it away.")
+        by_path = path_source(statement.name)
         if statement.kind == "VIEW":
             return self.spark(statement.sql)
-        self.check_readers(f"{schema}.{name}")
+        self.check_readers(by_path.name if by_path else f"{schema}.{name}")
+        if by_path is not None:
+            return self.spark(statement.sql)
         with self.warehouse.lock():
             if not isinstance(self.catalog, LocalCatalog):
                 return self.spark(statement.sql)
@@ -285,7 +288,12 @@ class Executor:
             return self.warehouse.spark.sql(sql)
 
     def _place(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        return (parts[-2] if len(parts) > 1 else self.catalog.current_schema()), parts[-1]
+        """Schema and name of a table; a name that would climb out of its folder is refused."""
+        schema, name = (parts[-2] if len(parts) > 1 else self.catalog.current_schema()), parts[-1]
+        by_path = schema.lower() == "delta" and "/" in name
+        if not by_path and any(c in schema + name for c in "/\\\0"):
+            raise NameProblem(f"{name!r} cannot be the name of a table")
+        return schema, name
 
 
 _SHOWN = ("view", "policy", "refreshes", "technique", "sources", "commits_behind", "comment")

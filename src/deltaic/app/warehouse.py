@@ -123,7 +123,8 @@ class Warehouse:
     def refresh(self, name: str | None = None, *, full: bool = False) -> Report | list[Report]:
         """Refreshes one view; without a name all views, in dependency order, to one common time."""
         if name is not None:
-            return Refresher(self).refresh(self.definition(name), full=full)
+            with self.lock():
+                return Refresher(self).refresh(self.definition(name), full=full)
         return self.refresh_all(full=full)
 
     def refresh_all(self, *, full: bool = False) -> list[Report]:
@@ -134,7 +135,9 @@ class Warehouse:
         reports = []
         with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty()) as advance:
             for definition in order:
-                reports.append(Refresher(self).refresh(definition, full=full, pins=pins))
+                with self.lock():
+                    now = self.catalog.definition(definition.schema, definition.name)
+                    reports.append(Refresher(self).refresh(now, full=full, pins=pins))
                 advance(definition.full_name)
         return reports
 
@@ -287,7 +290,7 @@ class Warehouse:
             schema=schema,
             name=name,
             query=create.query,
-            columns=tuple(column for column, _ in create.columns),
+            given=tuple(column for column, _ in create.columns),
             policy=create.policy,
             settings=recorded_settings(self.spark),
             technique=checked_properties(create.properties),

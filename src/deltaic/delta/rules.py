@@ -227,18 +227,24 @@ class Derivation:
                 return self._touched_by_window(node, exprs)
             case Join() | Apply() if all(e.columns <= set(node.inputs[0].columns) for e in exprs):
                 return self._touched_by_partner(node, exprs)
+        return self._touched_by_delta(node, exprs)
+
+    def _touched_by_delta(self, node: Node, exprs: tuple[Expr, ...]) -> Node | None:
+        self._note_unstable(node, exprs)
         below = self.delta(node)
-        if below is not None:
-            shaky = unstable_columns(node)
-            self.shaky.extend((node, expr) for expr in exprs if is_unstable(expr, shaky))
-        return below and _keyed(below, exprs)
+        return None if below is None else _keyed(below, exprs)
+
+    def _note_unstable(self, node: Node, exprs: tuple[Expr, ...]) -> None:
+        """A key that may come out differently again does not find the rows it stood for."""
+        shaky = unstable_columns(node)
+        self.shaky.extend((node, expr) for expr in exprs if is_unstable(expr, shaky))
 
     def _touched_by_partner(self, node: Join | Apply, exprs: tuple[Expr, ...]) -> Node | None:
         """A row of the left side is touched if it changed itself or matches a changed row.
 
         A row that did not change is in the new state, so the past is not read for this."""
         if isinstance(node, Join) and node.kind is JoinKind.FULL:
-            return _keyed_or_none(self.delta(node), exprs)
+            return self._touched_by_delta(node, exprs)
         self.shaky.extend(own_unstable_decisions(node))
         left, right = node.inputs
         parts: list[Node] = []
@@ -258,6 +264,7 @@ class Derivation:
             return None
         if exprs == node.partition:
             return keys
+        self._note_unstable(node.input, exprs)
         new = restrict(node.input, node.partition, keys)
         old = restrict(self.old(node.input), node.partition, keys)
         branches = tuple(_keyed(part, exprs) for part in (new, old))
@@ -318,10 +325,6 @@ def _over(node: Join | Apply, left: Node, right: Node) -> Node:
 def _only(exprs: Sequence[Expr], groups: tuple[Item, ...]) -> bool:
     names = {item.name for item in groups}
     return all(expr.columns <= names for expr in exprs)
-
-
-def _keyed_or_none(node: Node | None, exprs: Sequence[Expr]) -> Project | None:
-    return None if node is None else _keyed(node, exprs)
 
 
 def _keyed(node: Node, exprs: Sequence[Expr]) -> Project:

@@ -134,6 +134,9 @@ class Block:
         for call in self.calls(span, hidden):
             if call.over is not None and not _covered(call.span, found):
                 found.append((call.span, self.window(call, found)))
+        for place in hidden:
+            if _overlaps(place, span) and not _covered(place, found) and not _inside(span, place):
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a subquery whose place was not found", place[0])
         return found
 
     def after_grouping(self, expr: Expr, place: Span) -> Expr:
@@ -193,6 +196,10 @@ class Block:
     def check_functions(self, tree: exp.Expr, span: Span) -> None:
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
         for call in self.calls(span, hidden):
+            if call.name in functions.NEIGHBOURS:
+                self.context.refuse(
+                    Code.UNSUPPORTED_SYNTAX, f"{call.name}() groups rows by their neighbours", call.span[0]
+                )
             if call.name in functions.NON_DETERMINISTIC:
                 self.context.refuse(Code.NON_DETERMINISTIC, f"{call.name}() is not decided by the row", call.span[0])
             if self._is_function(call) and not self.context.catalog.is_builtin(call.name):
@@ -201,11 +208,26 @@ class Block:
                     f"{call.name}() is not a function of Spark's own, so its determinism is not known",
                     call.span[0],
                 )
+        self.check_stars(tree, span)
         for token in self.text.within(span):
+            if token.token_type is TokenType.STRING and token.text.lower() in functions.MOVING_DATES:
+                before = self.text.tokens[self.text.index_at(token.start) - 1].text.upper()
+                casts = {call.name for call in self.text.calls(span)} & functions.DATE_CASTS
+                if casts or before.startswith(("DATE", "TIMESTAMP")):
+                    self.context.refuse(Code.NON_DETERMINISTIC, f"'{token.text}' is another day tomorrow", token.start)
             bare = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
             named = bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE
             if named and self.scope.resolve([token.text]) is None:
                 self.context.refuse(Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start)
+
+    def check_stars(self, tree: exp.Expr, span: Span) -> None:
+        """A star inside a function means all columns in reach, of which the algebra keeps the used ones."""
+        for node in surface(tree):
+            if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count | exp.Column | None):
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a star inside a function", span[0])
+            inside = isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
+            if inside and node is not tree:
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a star inside an expression", span[0])
 
     def _is_function(self, call: Call) -> bool:
         token = self.text.tokens[self.text.index_at(call.span[0])]
@@ -227,10 +249,20 @@ class Block:
             return self.negated_span((member.this.meta[OPERAND][0], span[1]), isinstance(node, exp.Not))
         return span
 
+    def _says_not_in(self, span: Span) -> bool:
+        """Whether the word before the subquery's IN is NOT: the IN is the one before its parenthesis."""
+        last = self.text.index_at(span[1]) - 1
+        depth = 0
+        while True:
+            word = self.text.tokens[last].text
+            depth += (word == ")") - (word == "(")
+            if depth == 0:
+                return self.text.tokens[last - 2].text.upper() == "NOT"
+            last -= 1
+
     def negated_span(self, span: Span, negated: bool) -> Span:
         """`x NOT IN (...)` is one span already; NOT (x IN (...)) has words around it."""
-        words = [token.text.upper() for token in self.text.within(span)]
-        if not negated or words[: words.index("IN")][-1:] == ["NOT"]:
+        if not negated or self._says_not_in(span):
             return span
         first, last = self.text.index_at(span[0]) - 1, self.text.index_at(span[1])
         while self.text.tokens[first].text == "(":
@@ -432,6 +464,10 @@ _AFTER_PARTITION = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.ROWS, Token
 
 def _inside(inner: Span, outer: Span) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _overlaps(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def _covered(span: Span, found: list[Replacement]) -> bool:

@@ -49,6 +49,13 @@ NON_DETERMINISTIC = _names("""
 """)
 """Their value is not a function of the row: a view over one is recomputed."""
 
+NEIGHBOURS = _names("session_window window window_time")
+"""Which group a row is in depends on other rows, or the group is made by Spark's planner."""
+
+MOVING_DATES = _names("now today tomorrow yesterday")
+DATE_CASTS = _names("cast try_cast date timestamp to_date to_timestamp")
+"""DATE 'today' and its kin: Spark reads these words as dates."""
+
 NON_DETERMINISTIC_BARE = _names("""
     current_date current_time current_timestamp current_user localtimestamp session_user user
 """)

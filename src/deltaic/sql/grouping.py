@@ -194,7 +194,7 @@ class _Reader:
         if isinstance(tree, exp.Literal) and not tree.is_string:
             place = int(tree.name)
             items = self.items_
-            if any(isinstance(t, exp.Star) for _, t in items[:place]):
+            if place > len(items) or any(t.find(exp.Star) for _, t in items[:place] if not t.find(exp.Count)):
                 self.block.context.refuse(Code.UNSUPPORTED_SYNTAX, "an ordinal after a star")
             return items[place - 1][1]
         if isinstance(tree, exp.Column) and self.block.scope.resolve([p.name for p in tree.parts]) is None:

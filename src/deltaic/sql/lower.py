@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from deltaic.algebra.expr import col, join_parts, text
+from deltaic.algebra.expr import Expr, col, join_parts, text
 from deltaic.algebra.nodes import (
     Aggregate,
     Field,
@@ -24,9 +24,9 @@ from deltaic.algebra.nodes import (
     keep,
 )
 from deltaic.algebra.reasons import Code
-from deltaic.sql.block import Context, distinct
+from deltaic.sql.block import Block, Context, distinct
 from deltaic.sql.from_clause import Relation, lower_from
-from deltaic.sql.parse import Text, span_of, start_of
+from deltaic.sql.parse import Span, Text, span_of, start_of
 from deltaic.sql.render import stub
 from deltaic.sql.scope import Catalog, Cte, Ctes, Scope
 from deltaic.sql.select import lower_select
@@ -44,6 +44,10 @@ def lower(tree: exp.Expr, sql: Text, catalog: Catalog) -> Lowered:
     """Raises NotLowered, with its reason, for a query that has no algebra."""
     relation = Lowering(Context(sql, catalog)).query(tree, Ctes(), None)
     return Lowered(relation.node, relation.names)
+
+
+def _no_subquery(block: Block, tree: exp.Expr, span: Span) -> Expr:
+    block.context.refuse(Code.UNSUPPORTED_SYNTAX, "a subquery in VALUES", span[0])
 
 
 class Lowering:
@@ -90,8 +94,11 @@ class Lowering:
 
     def values(self, tree: exp.Values) -> Relation:
         rows = []
+        block = Block(self.context, Values(((),), ()), Scope(), Ctes(), _no_subquery)
         for row in tree.expressions:
             cells = row.expressions if isinstance(row, exp.Tuple) else [row]
+            for cell in cells:
+                block.check_functions(cell, span_of(cell))
             rows.append(tuple(text(self.context.text.slice(span_of(cell))) for cell in cells))
         written = ", ".join("(" + ", ".join(cell.sql for cell in row) + ")" for row in rows)
         typed = self.context.catalog.types(f"SELECT * FROM VALUES {written}")

@@ -133,12 +133,16 @@ class Text:
     def conjuncts(self, span: Span) -> list[Span]:
         """The terms of an AND at the top of a condition; the condition itself if it is none."""
         cuts: list[Token] = []
-        depth, between = 0, 0
-        for token in self.within(span):
+        depth, cases, between = 0, 0, 0
+        tokens = self.within(span)
+        for number, token in enumerate(tokens):
             quoted = token.token_type in (TokenType.STRING, TokenType.IDENTIFIER)
-            word = "" if quoted else token.text.upper()
-            depth += (word in ("(", "[", "CASE")) - (word in (")", "]", "END"))
-            if depth:
+            field = number > 0 and tokens[number - 1].token_type is TokenType.DOT
+            word = "" if quoted or field else token.text.upper()
+            depth += (word in ("(", "[")) - (word in (")", "]"))
+            # END is a name too, unless a CASE is open
+            cases += (word == "CASE") - (word == "END" and cases > 0)
+            if depth or cases:
                 continue
             if word == "OR":
                 return [span]

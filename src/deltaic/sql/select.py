@@ -200,6 +200,8 @@ class _Select:
         grouping.prepare(block)
         calls: dict[str, str] = {}
         aggregates = self.aggregates(trees, grouping, calls)
+        if not grouping.elements and not aggregates and grouping.set_column is None:
+            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "one group of all rows, and nothing computed of it")
         node = Aggregate(block.node, grouping.items(block), aggregates)
         grouped = Grouped(block.node.columns, calls, grouping.tokens, block, grouping.special)
         self.block = Block(

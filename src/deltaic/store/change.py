@@ -241,7 +241,7 @@ def read_change_rs(ref: TableRef, after: int, upto: int, columns: Sequence[str])
 def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], reason: str) -> ChangePlan:
     after, upto = commits[0].version - 1, commits[-1].version
     difference = differing_files(commits)
-    sides = [(upto, 1, difference.new), (after, -1, difference.old)]
+    sides = [(upto, 1, difference.new), (after, -1, log.described(difference.old, after))]
     selects = [
         f"SELECT {_selected(columns)}{sign}L AS {quoted(COUNT)} FROM {log.ref.as_of(version)} "
         f"WHERE {reads_only(files, log.snapshot(version))}"

@@ -10,10 +10,10 @@ import functools
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,6 +115,13 @@ class Marked:
         return any(foreign.harmful for foreign in self.later)
 
 
+class Statistics(NamedTuple):
+    """Of one file: how many rows it has at most, and the ranges of its columns as the log writes them."""
+
+    rows: int | None
+    stats: str
+
+
 class _Reader(Protocol):
     """Where the log comes from."""
 
@@ -122,6 +129,7 @@ class _Reader(Protocol):
     def commit(self, version: int) -> Commit: ...
     def commits(self, after: int, upto: int) -> list[Commit]: ...
     def snapshot(self, version: int) -> Snapshot: ...
+    def statistics(self, paths: Sequence[str], version: int) -> dict[str, Statistics]: ...
 
 
 class Log:
@@ -150,6 +158,12 @@ class Log:
     def commits(self, after: int, upto: int) -> list[Commit]:
         """The commits after+1..upto in order; HistoryGone if the log no longer holds one of them."""
         return self._reader.commits(after, upto)
+
+    def described(self, files: Sequence[FileAction], version: int) -> tuple[FileAction, ...]:
+        """These files of a version with their statistics, where they can be had: a removal does not tell them."""
+        lacking = [file.path for file in files if file.stats is None]
+        found = self._reader.statistics(lacking, version) if lacking else {}
+        return tuple(replace(file, **found[file.path]._asdict()) if file.path in found else file for file in files)
 
 
 def last_commit_with_marker(log: Log) -> Marked | None:
@@ -223,6 +237,12 @@ class _LocalReader:
             self.newest()  # no table at all is another error than a lost version
             raise _gone(self._ref, version, error) from error
 
+    def statistics(self, paths: Sequence[str], version: int) -> dict[str, Statistics]:
+        try:
+            return _rs_statistics(self._path, version, paths) if rs.can_open(self._path) else {}
+        except Exception:  # they only spare reading: whoever reads will see what is wrong
+            return {}
+
 
 def _gone(ref: TableRef, version: int, error: Exception | None = None) -> HistoryGone:
     why = f" ({first_line(error)})" if error else ""
@@ -264,6 +284,16 @@ def _rs_snapshot(path: str, version: int, fingerprint: tuple[int, int, int] | No
         bytes=pc.sum(actions["size_bytes"]).as_py() or 0,
         files=actions.num_rows,
     )
+
+
+def _rs_statistics(path: str, version: int, wanted: Sequence[str]) -> dict[str, Statistics]:
+    actions = pa.table(rs.opened(path, version).get_add_actions())
+    actions = actions.filter(pc.is_in(actions["path"].cast(pa.string()), pa.array(wanted, pa.string())))
+    found = {}
+    for file in actions.to_pylist():
+        ranges = {"minValues": file.get("min") or {}, "maxValues": file.get("max") or {}}
+        found[file["path"]] = Statistics(file["num_records"], json.dumps(ranges, default=str))
+    return found
 
 
 # --- a table that only Spark can reach ------------------------------------------------------------
@@ -325,6 +355,9 @@ class _SparkReader:
             bytes=detail["sizeInBytes"],
             files=detail["numFiles"],
         )
+
+    def statistics(self, paths: Sequence[str], version: int) -> dict[str, Statistics]:
+        return {}
 
 
 # --- a commit's text ------------------------------------------------------------------------------
