@@ -66,6 +66,9 @@ def test_every_example_comes_back_the_same(wh: Warehouse) -> None:
         except DeltaicError:
             seen["refused: cannot be parsed"] += 1
             continue
+        except (PySparkException, ValueError, KeyError, IndexError):  # compile_view makes a reason of these
+            seen["refused: SEMANTICS"] += 1
+            continue
         again = render(simplify(prune(lowered.node)), lambda scan: scan.source)
         if answer(wh.spark, again) == expected:
             seen["the same"] += 1

@@ -91,7 +91,7 @@ KINDS = {
 GROUPS = 4
 
 
-@pytest.mark.parametrize("group", [0, 1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3))])
+@pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
 def test_kept_through_a_history(wh: Warehouse, group: int) -> None:
     wh.script(SETUP)
     kinds = list(KINDS.items())[group::GROUPS]

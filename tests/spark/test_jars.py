@@ -64,14 +64,10 @@ def test_a_second_start_that_filled_the_cache_first_wins(cache: Path) -> None:
     assert str(cache / "theirs.jar") in jars.delta_jars(slow)
 
 
-def test_a_failed_download_says_what_was_tried_and_what_to_do(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_download_says_what_was_tried_and_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DELTAIC_MAVEN_MIRROR", "https://user:secret@mirror.example/maven")
     with pytest.raises(SetupError) as failed:
-        jars.delta_jars(
-            lambda folder: "first\n\tat java.Frame\nUNRESOLVED https://user:secret@mirror.example/x\n"
-        )
+        jars.delta_jars(lambda folder: "first\n\tat java.Frame\nUNRESOLVED https://user:secret@mirror.example/x\n")
     message = str(failed.value)
     for part in (
         jars.coordinates(),

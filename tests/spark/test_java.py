@@ -26,9 +26,7 @@ def fake_java(home: Path, says: str) -> None:
         ("echo 'Unable to locate a Java Runtime.' >&2; exit 1", None),
     ],
 )
-def test_the_version_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, found: int | None
-) -> None:
+def test_the_version_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, found: int | None) -> None:
     fake_java(tmp_path, says)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     command = java_command()

@@ -48,9 +48,7 @@ def test_skipped_files_are_not_read(spark: SparkSession, place: Path) -> None:
 def test_a_join_with_itself_and_an_old_version(spark: SparkSession, place: Path) -> None:
     big, small = table(place, "big"), table(place, "small")
     with measure(spark) as measured:
-        spark.sql(
-            f"SELECT a.k FROM {big} a JOIN {big} VERSION AS OF 0 b USING (k) JOIN {small} USING (k)"
-        ).toArrow()
+        spark.sql(f"SELECT a.k FROM {big} a JOIN {big} VERSION AS OF 0 b USING (k) JOIN {small} USING (k)").toArrow()
     assert measured.rows_by_relation() == {str(place / "big"): 3 * ROWS, str(place / "small"): ROWS}
 
 
@@ -144,9 +142,7 @@ def test_a_thread_of_the_block_is_counted_if_it_inherits(spark: SparkSession, pl
 
 
 @pytest.mark.parametrize("broken", ["_last_execution", "_read_status_store"])
-def test_what_cannot_be_measured_is_none(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
+def test_what_cannot_be_measured_is_none(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     def fail(*args: Any) -> None:
         raise AttributeError("another Spark")
 
@@ -182,9 +178,7 @@ def test_scans_as_plans_show_them() -> None:
     location = "FileScan parquet [a#1] Location: PreparedDeltaFileIndex(1 paths)[{}], PartitionFilters: []"
     named = metrics._scan_of("Scan parquet spark_catalog.default.t", location.format("s3a://b/t"), SHOWN)
     assert named == ScanRead("s3a://b/t", 12345, 3)
-    cut = metrics._scan_of(
-        "Scan parquet spark_catalog.default.t", "Location: PreparedDeltaFileIndex(1 pa...", SHOWN
-    )
+    cut = metrics._scan_of("Scan parquet spark_catalog.default.t", "Location: PreparedDeltaFileIndex(1 pa...", SHOWN)
     assert cut == ScanRead("spark_catalog.default.t", 12345, 3)
     assert metrics._scan_of("Scan json ", location.format("file:/t/_delta_log/0.json"), SHOWN) is None
     assert metrics._scan_of("Scan parquet ", location.format("file:/t"), {}) is None

@@ -98,6 +98,8 @@ class Lowering:
         for row in tree.expressions:
             cells = row.expressions if isinstance(row, exp.Tuple) else [row]
             for cell in cells:
+                if isinstance(cell, exp.Alias):  # VALUES 1, 2 AS t: sqlglot gives the name to the last cell
+                    self.context.refuse(Code.UNSUPPORTED_SYNTAX, "VALUES without parentheses and with a name")
                 block.check_functions(cell, span_of(cell))
             rows.append(tuple(text(self.context.text.slice(span_of(cell))) for cell in cells))
         written = ", ".join("(" + ", ".join(cell.sql for cell in row) + ")" for row in rows)
