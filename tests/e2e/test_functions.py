@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -47,6 +48,7 @@ def answer(spark: SparkSession, query: str) -> list[str] | None:
         return None
 
 
+@pytest.mark.long
 def test_every_example_comes_back_the_same(wh: Warehouse) -> None:
     seen: Counter[str] = Counter()
     wrong: list[str] = []

@@ -72,8 +72,10 @@ class Stop(BaseException):
     """Stands for the end of the process at a point inside it."""
 
 
-@pytest.mark.parametrize("use_rs", [True, False])
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    ("view", "use_rs"),
+    [("g", True), ("j", False), *(pytest.param(*p, marks=pytest.mark.long) for p in (("g", False), ("j", True)))],
+)
 def test_stopped_before_and_after_each_step(
     prepared: Path, view: str, use_rs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from tests.lab.case import Case
 from tests.lab.generate import case_of
 from tests.lab.oracle import difference
 
-CASES = int(os.environ.get("SPARK_CASES", "3"))
+CASES = int(os.environ.get("SPARK_CASES", "2"))
 START = int(os.environ.get("SPARK_START", "5000"))
 
 

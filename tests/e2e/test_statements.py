@@ -34,7 +34,7 @@ BAD: list[tuple[str, type[DeltaicError], str]] = [
     ("CREATE MATERIALIZED VIEW __deltaic_x AS SELECT a FROM t", NameProblem, "Deltaic's own"),
     ("CREATE MATERIALIZED VIEW w AS SELECT a AS __deltaic_x FROM t", NameProblem, "Deltaic's own"),
     ("CREATE MATERIALIZED VIEW w AS DELETE FROM t", ParseError, "a query is expected"),
-    ("CREATE MATERIALIZED VIEW w AS SELECT FROM WHERE", ParseError, "line 1"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT a FROM t WHERE", DeltaicError, "line 1"),
     ("CREATE MATERIALIZED VIEW w AS SELECT NULL AS n", TypeNotStorable, "void"),
     ("CREATE MATERIALIZED VIEW w AS SELECT INTERVAL 1 DAY AS i", TypeNotStorable, "interval"),
     ("CREATE MATERIALIZED VIEW w AS SELECT * FROM plain", SourceError, "not a Delta table"),
