@@ -258,11 +258,12 @@ def summary(demo: Demo) -> RenderableType:
     wrong = [c for c in checks if not c.equal]
     verdict = Text(f"{len(checks) - len(wrong)} of {len(checks)} refreshed views equal their query run anew", "bold")
     verdict.append(": " + ", ".join(sorted({c.name for c in wrong})) + " do not." if wrong else ".", "bold red")
+    reasons = _reasons(checks)
     lines = [
         Text(),
         verdict,
-        Text(f"{len(kept)} refreshes were incremental; the others say why they were not:"),
-        *(Text(f"  {name}: {reason}", "yellow") for name, reason in _reasons(checks)),
+        Text(f"{len(kept)} refreshes were incremental" + ("; a recompute says why:" if reasons else ".")),
+        *(Text(f"  {name}: {reason}", "yellow") for name, reason in reasons),
         Text(
             f"With nothing changed, all {len(VIEWS)} views were found fresh in {demo.idle_seconds * 1000:,.0f} ms, "
             f"by {demo.idle_jobs} Spark jobs."
