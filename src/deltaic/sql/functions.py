@@ -46,8 +46,9 @@ NON_DETERMINISTIC = _names("""
     monotonically_increasing_id rand randn random randstr uniform uuid shuffle spark_partition_id
     input_file_name input_file_block_start input_file_block_length current_user session_user user
     current_catalog current_database current_schema java_method reflect try_reflect version
+    aes_encrypt
 """)
-"""Their value is not a function of the row: a view over one is recomputed."""
+"""Their value is not a function of the row (aes_encrypt draws its start at random): a view over one is recomputed."""
 
 NEIGHBOURS = _names("session_window window window_time")
 """Which group a row is in depends on other rows, or the group is made by Spark's planner."""
