@@ -11,10 +11,11 @@ from tests.lab.case import Case
 from tests.lab.generate import case_of
 from tests.lab.oracle import difference
 
-CASES = int(os.environ.get("SPARK_CASES", "2"))
+CASES = int(os.environ.get("SPARK_CASES", "24"))
 START = int(os.environ.get("SPARK_START", "5000"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(START, START + CASES))
 def test_a_case_of_the_lab(wh: Warehouse, seed: int) -> None:
     case = case_of(seed)
