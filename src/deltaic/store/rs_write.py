@@ -154,7 +154,7 @@ def _merge(
     before = table.version()
     merger = table.merge(
         artifact,
-        " AND ".join([f"(s.{rs_quoted(OP)} = -1)", *equal, *_within(artifact, key)]),
+        " AND ".join([f"(s.{rs_quoted(OP)} = -1)", *equal]),
         source_alias="s",
         target_alias="t",
         writer_properties=_writer(table),
@@ -163,37 +163,6 @@ def _merge(
     values = {rs_quoted(name): f"s.{rs_quoted(name)}" for name in columns}
     merger.when_matched_delete().when_not_matched_insert(values, f"s.{rs_quoted(OP)} = 1").execute()
     return table.version() > before
-
-
-_LISTED = 64
-
-
-def _within(artifact: pa.Table, key: Sequence[str]) -> Iterator[str]:
-    """What is known of the keys to take out, as literals: by those delta-rs skips files, by a join it does not."""
-    gone = artifact.filter(pc.equal(artifact[OP], -1))
-    for name in key:
-        values, column = gone[name].drop_null(), f"t.{rs_quoted(name)}"
-        literals = [_literal(value) for value in pc.unique(values).sort()] if _is_plain(values) else []
-        if not literals:
-            continue
-        known = f"{column} >= {literals[0]} AND {column} <= {literals[-1]}"
-        if len(literals) <= _LISTED:
-            known = f"{column} IN ({', '.join(literals)})"
-        yield f"(({known}) OR ({column} IS NULL))" if gone[name].null_count else f"({known})"
-
-
-def _is_plain(values: pa.ChunkedArray) -> bool:
-    """Whole numbers that a parser takes with their sign, dates, and texts."""
-    if pa.types.is_integer(values.type):
-        return not pc.any(pc.less(values.cast(pa.int64()), -(2**62))).as_py()
-    return bool(pa.types.is_string(values.type) or pa.types.is_date(values.type))
-
-
-def _literal(value: pa.Scalar) -> str:
-    text = str(value.as_py())
-    if pa.types.is_string(value.type):
-        return "'" + text.replace("'", "''") + "'"
-    return f"DATE '{text}'" if pa.types.is_date(value.type) else text
 
 
 def _both_zeros(artifact: pa.Table, key: Sequence[str]) -> pa.Table:
