@@ -36,8 +36,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         CONNECT_PORT: _free_port(),
-        # Tests run each plan once or twice: the optimizing compiler would cost more than it gives.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         # For the same reason nothing is compiled for a few rows: a new plan would cost a second of it.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",

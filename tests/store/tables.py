@@ -65,7 +65,7 @@ def netted(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequence[st
 def change_rows(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequence[str]) -> list[Any]:
     if plan.kind == "none":
         return []
-    if plan.kind == "feed-rs":
+    if plan.sql is None:
         return change_by_rs(spark, log, plan, columns).collect()
     assert plan.sql is not None
     return spark.sql(plan.sql).collect()
@@ -73,7 +73,7 @@ def change_rows(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequen
 
 def change_by_rs(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequence[str]) -> DataFrame:
     shape = spark.sql(f"SELECT {quoted_list(columns)}, 1L AS {COUNT} FROM {log.ref.relation}").schema
-    return arrow_to_spark(spark, read_change_rs(log.ref, plan.after, plan.upto, columns), shape)
+    return arrow_to_spark(spark, read_change_rs(log.ref, plan.kind, plan.after, plan.upto, columns), shape)
 
 
 def comparable(row: Iterable[Any]) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
+from deltaic.algebra.nodes import State
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.compile import Compiled, Source, pinned_text
 from deltaic.app.definition import PROPERTY, Definition
@@ -24,6 +25,7 @@ from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, is_history_gone, plan_change
 from deltaic.store.log import Log, Marked, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
+from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.view import ViewTable
 
@@ -151,8 +153,17 @@ class Refresher:
             reads[key] = SourceRead(
                 key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
                 change.rows, change.reason, change.after, change.upto,
+                self.small_states(source, before.version, snapshot.version, used.get(key, [])),
             )  # fmt: skip
         return reads, changes
+
+    def small_states(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> frozenset[State]:
+        """The states of a source that are cheaper read by delta-rs."""
+        if not self.warehouse.use_rs:
+            return frozenset()
+        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        versions = ((State.OLD, old), (State.NEW, new))
+        return frozenset(state for state, version in versions if why_no_rs_state(log, version, columns) is None)
 
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
         log = Log(source.ref, self.warehouse.spark)
@@ -182,7 +193,7 @@ class Refresher:
             steps = [self.full_step(compiled, reads, table)]
         else:
             assert isinstance(compiled.way, Maintenance)
-            steps = refresh_steps(compiled.way, reads, stored_view(compiled, table))
+            steps = refresh_steps(compiled.way, reads, stored_view(compiled, table, self.warehouse.use_rs))
             if not steps:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
             steps.append(write_step(compiled, table))
@@ -252,8 +263,10 @@ class Refresher:
         return Report(plan.definition.full_name, "noop", "none", versions=versions, seconds=seconds)
 
 
-def stored_view(compiled: Compiled, table: ViewTable) -> StoredView:
-    return StoredView(table.ref.relation, table.log.version(), compiled.stored)
+def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredView:
+    version, columns = table.log.version(), compiled.stored
+    small = use_rs and why_no_rs_state(table.log, version, list(columns.values())) is None
+    return StoredView(table.ref.relation, version, columns, small)
 
 
 def write_step(compiled: Compiled, table: ViewTable) -> WriteView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,13 +16,15 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.app.compile import Compiled
 from deltaic.plan.maintain import Maintenance, Way
-from deltaic.plan.program import ARTIFACT, DELTA, OP
+from deltaic.plan.program import ARTIFACT, DELTA, OP, VIEW
 from deltaic.plan.steps import Compute, ComputeDelta, FindRows, ReadChange, ReadState, Step, WriteView
 from deltaic.spark.metrics import Measurement, measure
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
 from deltaic.store.log import Commit, Log
 from deltaic.store.progress import Progress
+from deltaic.store.state import read_state_rs
+from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
@@ -90,8 +92,8 @@ class Run:
             case ReadChange():
                 self.read_change(step)
             case ReadState():
-                if self.deletes or step.relation != "__deltaic_view":
-                    self.named(self.session.sql(step.sql), step)
+                if self.deletes or step.source != VIEW:
+                    self.read_state(step)
             case Compute():
                 if self.deletes or step.relation != "gone_1":
                     self.named(self.keep(self.session.sql(step.sql)), step)
@@ -121,13 +123,28 @@ class Run:
         source, read = self.compiled.sources[step.source], self.plan.reads[step.source]
         assert read.change_from is not None
         assert read.change_upto is not None
-        rows = read_change_rs(source.ref, read.change_from, read.change_upto, step.columns)
-        path = source.ref.path or source.ref.relation
+        rows = read_change_rs(source.ref, read.change_kind, read.change_from, read.change_upto, step.columns)
+        wanted = self.schema(source.ref, read.new, [(name, name) for name in step.columns])
+        self.named_arrow(rows, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
+
+    def read_state(self, step: ReadState) -> None:
+        if step.sql:
+            self.named(self.session.sql(step.sql), step)
+            return
+        assert step.version is not None
+        ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
+        rows = read_state_rs(ref, step.version, dict(step.columns))
+        self.named_arrow(rows, self.schema(ref, step.version, step.columns), ref, step)
+
+    def schema(self, ref: TableRef, version: int, columns: Iterable[tuple[str, str]]) -> StructType:
+        """The log's own schema, which is Spark's: asking Spark would cost as much as the read."""
+        stored = StructType.fromJson(json.loads(Log(ref).snapshot(version).schema_json))
+        return StructType([StructField(given, stored[name].dataType, stored[name].nullable) for name, given in columns])
+
+    def named_arrow(self, rows: pa.Table, schema: StructType, ref: TableRef, step: Step) -> None:
+        path = ref.path or ref.relation
         self.rs_rows[path] = self.rs_rows.get(path, 0) + rows.num_rows
-        # the log's own schema, which is Spark's: asking Spark would cost as much as the read
-        schema = StructType.fromJson(json.loads(Log(source.ref).snapshot(read.new).schema_json))
-        wanted = StructType([schema[name] for name in step.columns]).add(StructField(WEIGHT, LongType(), False))
-        self.named(arrow_to_spark(self.session, rows, wanted), step)
+        self.named(arrow_to_spark(self.session, rows, schema), step)
 
     # the delta
 

@@ -13,10 +13,14 @@ from deltaic.plan.maintain import Maintenance, Way
 from deltaic.plan.program import ARTIFACT, DELTA, OP, VIEW, Program, program_for, rows_artifact
 from deltaic.sql.render import render
 
+VIEW_RELATION = "__deltaic_view"
+
 
 @dataclass(frozen=True)
 class SourceRead:
-    """How one source is read in one refresh; `change_sql` is None where delta-rs reads the change."""
+    """How one source is read in one refresh; `change_sql` is None where delta-rs reads the change.
+
+    `rs_states` are the states that delta-rs reads: those of small tables."""
 
     name: str
     relation: str
@@ -28,6 +32,7 @@ class SourceRead:
     change_note: str = ""
     change_from: int | None = None
     change_upto: int | None = None
+    rs_states: frozenset[State] = frozenset()
 
     @property
     def changed(self) -> bool:
@@ -45,8 +50,12 @@ class Step:
 
 @dataclass(frozen=True)
 class ReadState(Step):
+    """Without SQL the state is read by delta-rs. `columns` are the table's, with the names they get."""
+
     source: str = ""
     state: State = State.NEW
+    version: int | None = None
+    columns: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,12 +93,13 @@ class StoredView:
     relation: str
     version: int | None
     columns: Mapping[str, str]
+    by_rs: bool = False
 
 
 def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
     """Temporary views are numbered, so that no user's name ever stands in one."""
     if scan.source == VIEW:
-        return "__deltaic_view"
+        return VIEW_RELATION
     return f"__deltaic_{scan.state.value}_{numbers[scan.source]}"
 
 
@@ -162,16 +172,27 @@ def _reads(
             steps.append(ReadChange(title, read.change_sql or "", name, source, tuple(columns)))
         else:
             version = read.new if state is State.NEW else read.old
-            listed = ", ".join(quote(c) for c in columns)
-            sql = f"SELECT {listed} FROM {read.relation} VERSION AS OF {version}"
-            steps.append(ReadState(f"read {read.name} as of version {version}", sql, name, source, state))
+            small = state in read.rs_states
+            pairs = tuple((column, column) for column in columns)
+            steps.append(_read_state(read.name, read.relation, version, small, name, source, state, pairs))
     return steps
 
 
+def _read_state(
+    what: str, relation: str, version: int | None, small: bool, name: str,
+    source: str, state: State, columns: tuple[tuple[str, str], ...],
+) -> ReadState:  # fmt: skip
+    listed = ", ".join(quote(a) if a == b else f"{quote(a)} AS {quote(b)}" for a, b in columns)
+    sql = "" if small else f"SELECT {listed} FROM {relation} VERSION AS OF {version}"
+    title = f"read {what} as of version {version}" + (" (small, by delta-rs)" if small else "")
+    return ReadState(title, sql, name, source, state, version, columns)
+
+
 def _read_view(view: StoredView) -> ReadState:
-    columns = ", ".join(f"{quote(s)} AS {quote(a)}" for a, s in view.columns.items())
-    sql = f"SELECT {columns} FROM {view.relation} VERSION AS OF {view.version}"
-    return ReadState("read the view itself", sql, "__deltaic_view", VIEW, State.NEW)
+    pairs = tuple((stored, name) for name, stored in view.columns.items())
+    return _read_state(
+        "the view itself", view.relation, view.version, view.by_rs, VIEW_RELATION, VIEW, State.NEW, pairs
+    )
 
 
 def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> str:

@@ -119,12 +119,16 @@ def release(forked: SparkSession) -> None:
 
 @contextmanager
 def forked(session: SparkSession) -> Iterator[SparkSession]:
-    """`fork` for the length of a block."""
+    """`fork` for the length of a block; the session that was active before is so again."""
+    before = None if is_connect(session) else _active_session()
     child = fork(session)
     try:
         yield child
     finally:
         release(child)
+        if before is not None:
+            # createDataFrame makes its session the active one, and is the only public way to do that
+            before.createDataFrame([], "nothing INT")
 
 
 def mute_query_errors() -> None:

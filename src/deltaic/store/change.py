@@ -5,7 +5,8 @@ All ways give the same change once equal rows are netted:
 - `none`     no commit in the range changed rows;
 - `feed`     Delta's change feed, by Spark;
 - `feed-rs`  Delta's change feed, by delta-rs: a few milliseconds for a small change, where it can be trusted;
-- `files`    no feed: all rows of the files that the two versions do not share, + of the new, - of the old.
+- `files`    no feed: all rows of the files that the two versions do not share, + of the new, - of the old;
+- `states-rs` no feed and a small table: both versions by delta-rs, subtracted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from deltaic.store import rs
 from deltaic.store.diff import differing_files, reads_only
 from deltaic.store.log import Commit, FileAction, Log
 from deltaic.store.quoting import quoted, quoted_list, text_literal
+from deltaic.store.state import read_difference_rs, why_no_rs_state
 from deltaic.store.table import Snapshot, TableRef, physical_name
 
 COUNT = "__deltaic_d"
@@ -36,7 +37,7 @@ RS_ROWS = 20_000
 RS_BYTES = 1_000_000
 """The same limit where the log tells sizes only."""
 
-Kind = Literal["none", "feed", "feed-rs", "files"]
+Kind = Literal["none", "feed", "feed-rs", "files", "states-rs"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ def plan_change(
     commits = log.commits(first, last)
     no_feed = _why_no_feed(log, first, commits)
     if no_feed is not None:
+        if allow_rs and not any(why_no_rs_state(log, version, columns) for version in (first, last)):
+            most = sum(log.snapshot(version).rows or 0 for version in (first, last))
+            return ChangePlan("states-rs", first, last, None, most, f"{no_feed}: small, both versions compared")
         return _files_plan(log, commits, columns, no_feed)
     rows = _feed_rows(commits)
     no_rs = _why_no_rs(log, commits, columns, rows, rs_rows) if allow_rs else "delta-rs not wanted"
@@ -167,8 +171,6 @@ def _metric_rows(commit: Commit) -> int | None:
 
 # --- the change feed by delta-rs ------------------------------------------------------------------
 
-_SAFE_PATH = re.compile(r"[A-Za-z0-9._=/+-]+")
-_CHAR = re.compile(r"(?<!var)char\(")
 _RS_NEVER = {"deletionVectors", "columnMapping", "typeWidening", "variantType", "catalogManaged"}
 
 
@@ -190,22 +192,7 @@ def _why_no_rs(
     if not _small(files, rows, rs_rows):
         return "large"
     wanted = [field for field in snapshot.fields if field["name"] in columns]
-    return _why_no_rs_values(path, wanted, files)
-
-
-def _why_no_rs_values(path: str, fields: Sequence[dict[str, Any]], files: Sequence[FileAction]) -> str | None:
-    """What about these columns in these files delta-rs does not read as Spark does."""
-    if any(_CHAR.search(field.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", "")) for field in fields):
-        return "CHAR columns, which Spark pads when it reads them"
-    if not all(_SAFE_PATH.fullmatch(file.path) for file in files):
-        return "partition values that delta-rs encodes otherwise"
-    instants = any('"timestamp"' in json.dumps(field["type"]) for field in fields)
-    try:
-        if instants and any(rs.has_int96(str(Path(path) / file.path)) for file in files):
-            return "timestamps stored as INT96"
-    except FileNotFoundError:
-        return "files that are gone"  # Spark will say so
-    return None
+    return rs.why_no_values(path, wanted, lambda: [file.path for file in files])
 
 
 def _changing(commit: Commit) -> list[FileAction]:
@@ -219,8 +206,10 @@ def _small(files: Sequence[FileAction], rows: int | None, rs_rows: int) -> bool:
     return all(size is not None for size in sizes) and sum(size or 0 for size in sizes) <= RS_BYTES
 
 
-def read_change_rs(ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> pa.Table:
-    """The feed of (after, upto] by delta-rs, where plan_change says so: `columns` and `__deltaic_d`."""
+def read_change_rs(ref: TableRef, kind: str, after: int, upto: int, columns: Sequence[str]) -> pa.Table:
+    """The change in (after, upto] by delta-rs, where plan_change says so: `columns` and `__deltaic_d`."""
+    if kind == "states-rs":
+        return read_difference_rs(ref, after, upto, columns, COUNT)
     if ref.path is None:
         raise SourceError(f"{ref.name} is not on this machine")
     # delta-rs reads these names as SQL does: without quotes they become lower case

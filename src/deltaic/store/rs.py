@@ -6,10 +6,17 @@ Tried with deltalake 1.6.6; tests/store holds the cases.
 from __future__ import annotations
 
 import functools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow.parquet as pq
+
+_SAFE_PATH = re.compile(r"[A-Za-z0-9._=/+-]+")
+_CHAR = re.compile(r"(?<!var)char\(")
 
 
 def can_open(path: str) -> bool:
@@ -31,3 +38,19 @@ def has_int96(file: str) -> bool:
     """
     schema = pq.ParquetFile(file).schema
     return any(schema.column(index).physical_type == "INT96" for index in range(len(schema.names)))
+
+
+def why_no_values(path: str, fields: Sequence[Mapping[str, Any]], files: Callable[[], Sequence[str]]) -> str | None:
+    """What about these columns in these files of a table delta-rs does not read as Spark does."""
+    if any(_CHAR.search(field.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", "")) for field in fields):
+        return "CHAR columns, which Spark pads when it reads them"
+    names = files()
+    if not all(_SAFE_PATH.fullmatch(name) for name in names):
+        return "partition values that delta-rs encodes otherwise"
+    instants = any('"timestamp"' in json.dumps(field["type"]) for field in fields)
+    try:
+        if instants and any(has_int96(str(Path(path) / name)) for name in names):
+            return "timestamps stored as INT96"
+    except FileNotFoundError:
+        return "files that are gone"  # Spark will say so
+    return None

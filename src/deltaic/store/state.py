@@ -1,0 +1,78 @@
+"""A small table at one version, read by delta-rs into this process.
+
+Spark pays a fifth of a second to open any Delta table, however small, and opens it once per use in a query.
+Reading a table of some thousand rows here costs milliseconds, and Spark then plans with its rows at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+
+from deltaic.errors import SourceError
+from deltaic.store import rs
+from deltaic.store.log import Log
+from deltaic.store.quoting import rs_quoted
+from deltaic.store.table import TableRef
+
+STATE_ROWS = 10_000
+STATE_BYTES = 2_000_000
+"""A table with more rows or bytes than this is Spark's to read."""
+
+_READABLE = frozenset(
+    {"appendOnly", "invariants", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}
+    # they concern writers only
+    | {"checkConstraints", "changeDataFeed", "generatedColumns", "identityColumns"}
+)
+
+
+def why_no_rs_state(log: Log, version: int, columns: Sequence[str]) -> str | None:
+    """Why delta-rs must not read these columns of this version; None if it may."""
+    path, snapshot = log.ref.path, log.snapshot(version)
+    if path is None or not rs.can_open(path):
+        return "not in a folder delta-rs can open"
+    if snapshot.rows is None or snapshot.bytes is None:
+        return "the log does not tell its size"
+    if snapshot.rows > STATE_ROWS or snapshot.bytes > STATE_BYTES:
+        return "large"
+    unknown = sorted(snapshot.features - _READABLE)
+    if unknown:
+        return f"table features it does not know: {', '.join(unknown)}"
+    fields = [field for field in snapshot.fields if field["name"] in columns]
+    if not fields:
+        return "no column is wanted, only how many rows there are"
+    return rs.why_no_values(path, fields, lambda: _files(path, version))
+
+
+def _files(path: str, version: int) -> list[str]:
+    return [str(file) for file in pa.table(rs.opened(path, version).get_add_actions())["path"].to_pylist()]
+
+
+def read_state_rs(ref: TableRef, version: int, columns: Mapping[str, str]) -> pa.Table:
+    """These columns of a version, each under the name beside it."""
+    wanted = ", ".join(f"{rs_quoted(name)} AS {rs_quoted(given)}" for name, given in columns.items())
+    return _asked(f"SELECT {wanted} FROM state", state=(ref, version))
+
+
+def read_difference_rs(ref: TableRef, old: int, new: int, columns: Sequence[str], count: str) -> pa.Table:
+    """What two versions do not share, as signed rows, netted."""
+    wanted = ", ".join(rs_quoted(name) for name in columns)
+    both = f"SELECT {wanted}, 1 AS n FROM present UNION ALL SELECT {wanted}, -1 AS n FROM past"
+    return _asked(
+        f"SELECT {wanted}, sum(n) AS {rs_quoted(count)} FROM ({both}) GROUP BY {wanted} HAVING sum(n) <> 0",
+        present=(ref, new),
+        past=(ref, old),
+    )
+
+
+def _asked(sql: str, **tables: tuple[TableRef, int]) -> pa.Table:
+    query = deltalake.QueryBuilder()
+    for name, (ref, version) in tables.items():
+        if ref.path is None:
+            raise SourceError(f"{ref.name} is not on this machine")
+        query = query.register(name, rs.opened(ref.path, version))
+    answer: Any = query.execute(sql)
+    return pa.table(answer.read_all())
