@@ -72,15 +72,19 @@ class Duck:
             self._run(f"CREATE OR REPLACE TABLE {_quoted(f'{name}__{suffix}')} AS FROM {_quoted(name)}")
 
     def change(self, name: str, suffix: str = "old") -> str:
-        """Makes <name>__change, the signed netted difference of now and then, and says what it is called."""
+        """Makes <name>__change, the netted difference of now and then, and says what it is called.
+
+        As in every change, each row counts 1 or -1; equal rows stand there several times.
+        """
         new, old, made = name, f"{name}__{suffix}", f"{name}__change"
         columns = ", ".join(_quoted(column) for column, _, _ in self._described(f"FROM {_quoted(new)}"))
         self._run(
             f"CREATE OR REPLACE TABLE {_quoted(made)} AS"
-            f" SELECT {columns}, SUM(__sign)::BIGINT AS {COUNT} FROM"
+            f" SELECT {columns}, SIGN(__sum)::BIGINT AS {COUNT} FROM"
+            f" (SELECT {columns}, SUM(__sign) AS __sum FROM"
             f" (SELECT {columns}, 1 AS __sign FROM {_quoted(new)}"
             f" UNION ALL SELECT {columns}, -1 FROM {_quoted(old)})"
-            f" GROUP BY {columns} HAVING SUM(__sign) <> 0"
+            f" GROUP BY {columns} HAVING SUM(__sign) <> 0), RANGE(1, ABS(__sum)::BIGINT + 1)"
         )
         return made
 

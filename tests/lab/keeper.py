@@ -4,7 +4,17 @@ from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Field, Scan, State
 from deltaic.algebra.reasons import Reason
 from deltaic.plan.maintain import Maintenance, Way, choose
-from deltaic.plan.program import ARTIFACT, OP, VIEW, Program, program_for, rows_artifact
+from deltaic.plan.program import (
+    AGAIN,
+    AGAIN_KEYS,
+    ARTIFACT,
+    OP,
+    VIEW,
+    Program,
+    again_program,
+    program_for,
+    rows_artifact,
+)
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import parse_query
 from deltaic.sql.render import render
@@ -32,16 +42,16 @@ class DuckCatalog:
 
 
 class KeptView:
-    def __init__(self, duck: Duck, view: View, catalog: DuckCatalog) -> None:
-        self.duck, self.view = duck, view
+    def __init__(self, duck: Duck, view: View, catalog: DuckCatalog, technique: str = "auto") -> None:
+        self.duck, self.view, self.technique = duck, view, technique
         tree, text = parse_query(view.sql)
         self.lowered = lower(tree, text, catalog)
-        self.way: Maintenance | Reason = choose(self.lowered.node)
+        self.way: Maintenance | Reason = choose(self.lowered.node, technique)
 
     @property
     def table(self) -> str:
         """What is stored; the view's own name shows the user's columns of it only."""
-        return f"{self.view.name}__kept"
+        return f"{self.view.name}__{self.technique}"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,11 +70,9 @@ class KeptView:
     def create(self) -> None:
         if isinstance(self.way, Reason):
             self.duck.store(self.table, self.view.sql)
-            self.duck.define(self.view.name, self.visible())
             return
         columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in self.stored().items())
         self.duck.store(self.table, f"SELECT {columns} FROM ({render(self.way.root, self.relation)})")
-        self.duck.define(self.view.name, self.visible())
 
     def refresh(self, changed: frozenset[str]) -> None:
         if isinstance(self.way, Reason):
@@ -73,12 +81,23 @@ class KeptView:
         program = program_for(self.way, changed)
         if program is None:
             return
-        self.run(program)
+        columns = ", ".join(f"{quote(s)} AS {quote(a)}" for a, s in self.stored().items())
+        self.duck.store("@view", f"SELECT {columns} FROM {quote(self.table)}")
+        self.run(program, view="@view")
         if self.way.way is Way.ROWS:
-            columns = ", ".join(f"{quote(s)} AS {quote(a)}" for a, s in self.stored().items())
-            self.duck.store("@view", f"SELECT {columns} FROM {quote(self.table)}")
             self.run(rows_artifact(self.way), view="@view")
+        if self.way.way is Way.CHANGES:
+            self.compute_again(self.way)
         self.apply(self.way)
+
+    def compute_again(self, way: Maintenance) -> None:
+        keys = ", ".join(f"{quote(k)} AS {quote(f'{k}_again')}" for k in way.key)
+        self.duck.store(AGAIN_KEYS, f"SELECT {keys} FROM {ARTIFACT} WHERE {OP} = 1 AND {AGAIN}")
+        columns = ", ".join(quote(c) for c in (OP, *way.root.columns))
+        told = f"SELECT {columns} FROM {ARTIFACT} WHERE {OP} = -1 OR NOT {AGAIN}"
+        rows = render(again_program(way).artifact, self.relation)
+        self.duck.store("again_rows", f"{told} UNION ALL SELECT {columns} FROM ({rows})")
+        self.duck.store(ARTIFACT, "SELECT * FROM again_rows")
 
     def run(self, program: Program, view: str | None = None) -> None:
         def relation(scan: Scan) -> str:
@@ -104,13 +123,19 @@ class KeptView:
 
 
 def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:
+    """The case's views; one that a better rule keeps is kept by the base rule beside it."""
     tables = {t.name: tuple(Field(c.name, c.type.value.lower(), True) for c in t.columns) for t in case.tables}
     catalog = DuckCatalog(duck, tables)
     kept: list[KeptView] = []
     for view in case.views:
         view_ = KeptView(duck, view, catalog)
         view_.create()
+        duck.define(view.name, view_.visible())
         fields = duck.schema(view_.visible())
+        if isinstance(view_.way, Maintenance) and view_.way.way is Way.CHANGES:
+            base = KeptView(duck, view, catalog, "base")
+            base.create()
+            kept.append(base)
         tables[view.name] = tuple(Field(*field) for field in fields)
         kept.append(view_)
     return kept, catalog

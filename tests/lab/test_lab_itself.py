@@ -225,7 +225,8 @@ def test_the_change_is_signed_and_netted() -> None:
     assert difference(duck.rows("SELECT * FROM t__change"), [(1, "a", 1), (3, "o'b", 1)]) is None
     duck.apply(small_case().history[1])
     duck.change("t")
-    expected = [(1, "a", -2), (None, "b", -1), (2, None, -1), (2, "a", 3), (3, None, 1), (4, "o'b", 1)]
+    expected = [(None, "b", -1), (2, None, -1), (3, None, 1), (4, "o'b", 1)]
+    expected += [(1, "a", -1)] * 2 + [(2, "a", 1)] * 3
     assert difference(duck.rows("SELECT * FROM t__change"), expected) is None
     assert duck.schema("SELECT * FROM t__change") == [
         ("k", "int", True),

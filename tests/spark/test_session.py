@@ -54,6 +54,7 @@ def test_a_cluster_keeps_its_own_parallelism(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_active_session_is_used_again(spark: SparkSession) -> None:
     assert has_delta(spark)
     assert not is_connect(spark)
+    spark.createDataFrame([], "k INT")  # makes it the active one, whatever ran before
     assert _same(local_session(), spark)
     with pytest.raises(SetupError, match="cannot be set"):
         local_session(extra={"spark.sql.warehouse.dir": "/elsewhere"})
@@ -104,6 +105,7 @@ def test_a_fork_has_the_settings_and_keeps_its_own(spark: SparkSession) -> None:
 
 
 def test_a_fork_does_not_stay_the_active_session(spark: SparkSession) -> None:
+    spark.createDataFrame([], "k INT")
     with forked(spark) as child:
         child.createDataFrame([(1,)], "k INT").collect()
     assert _same(SparkSession.active(), spark)

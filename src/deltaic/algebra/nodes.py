@@ -46,13 +46,27 @@ class JoinKind(Enum):
 
 
 @dataclass(frozen=True)
+class Call:
+    """An aggregate call taken apart: `function(arguments) FILTER (WHERE where)`, over the aggregate's input."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+    types: tuple[str, ...]
+    """Of the arguments, as Spark gives them."""
+    where: Expr | None = None
+
+
+@dataclass(frozen=True)
 class Item:
-    """An output column: its name, how it is computed, and the type Spark gave it."""
+    """An output column: its name, how it is computed, and the type Spark gave it.
+
+    An aggregate also has its `call`, unless it is of a form that is not taken apart."""
 
     name: str
     expr: Expr
     type: str
     nullable: bool = True
+    call: Call | None = None
 
     @property
     def field(self) -> Field:

@@ -174,7 +174,7 @@ def _lowered(
         return None, Reason(Code.SEMANTICS, others)
     if definition.technique == "recompute":
         return lowered.node, Reason(Code.POLICY, "deltaic.technique is recompute")
-    way = choose(lowered.node)
+    way = choose(lowered.node, definition.technique)
     if isinstance(way, Maintenance):
         mismatch = _mismatch(way, world, schema)
         if mismatch is not None:

@@ -18,6 +18,7 @@ from deltaic.algebra.nodes import (
     UnionAll,
     Values,
     Window,
+    sources,
 )
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
@@ -25,7 +26,8 @@ from deltaic.algebra.reasons import Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
-from deltaic.plan.maintain import Maintenance, Way
+from deltaic.delta.rules import Derivation
+from deltaic.plan.maintain import Maintenance, Way, change_table
 
 if TYPE_CHECKING:
     from deltaic.app.refresh import Plan
@@ -49,7 +51,8 @@ def explain_refresh(plan: Plan, compiled: Compiled) -> str:
             parts[-1] += f"; at most {read.change_rows:,} change rows"
     for number, step in enumerate(plan.steps, 1):
         into = f" as {step.relation}" if step.relation else ""
-        parts.append(f"\nStep {number}: {step.title}{into}")
+        when = f", {step.only.value}" if step.only else ""
+        parts.append(f"\nStep {number}: {step.title}{into}{when}")
         parts.append(indent(step.sql or "(by delta-rs, without Spark)", "    "))
     return "\n".join(parts)
 
@@ -63,14 +66,33 @@ def _definition(compiled: Compiled) -> list[str]:
         parts.append(f"  {compiled.way.code.name} means: {compiled.way.code.value}.")
     else:
         parts.append(_kept(compiled.way, compiled))
-    if compiled.node is not None:
+    if isinstance(compiled.way, Maintenance) and compiled.way.way is Way.CHANGES:
+        parts.extend(_carried(compiled.way))
+    elif compiled.node is not None:
         parts.append("Algebra, with the delta rule of each node:")
         parts.append(indent(print_tree(simplify(prune(compiled.node)), note), "  "))
     return parts
 
 
+def _carried(way: Maintenance) -> list[str]:
+    """The tree with the aggregates that change tables pass, and the nodes they stop at with the reason."""
+    assert way.kept is not None
+    _, tables = change_table(way, Derivation(frozenset(sources(way.root))))
+    notes = {id(node): "change table: its sums are carried through, it is not read" for node in tables.carried}
+    notes.update({id(s.node): f"singular: {s.why}; insertions and deletions by the base rule" for s in tables.singular})
+    notes[id(way.kept.top)] = "change table: what changed is added to the stored parts"
+
+    def told(node: Node) -> str:
+        return notes.get(id(node)) or note(node)
+
+    lines = ["Algebra, with the state that is kept and the rule of each node:"]
+    return [*lines, indent(print_tree(way.root, told), "  ")]
+
+
 def _kept(way: Maintenance, compiled: Compiled) -> str:
     key = ", ".join(compiled.stored[name] for name in way.key)
+    if way.way is Way.CHANGES:
+        return f"Incremental by change tables: what changed of each group ({key}) is added to its row"
     if way.way is Way.KEYS:
         return f"Incremental by keys: the rows of touched keys ({key}) are computed anew and replaced"
     return f"Incremental by rows: a signed delta; rows are found in the view by their hash ({key})"

@@ -18,7 +18,7 @@ from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.report import Report
 from deltaic.app.run import Outcome, Run
 from deltaic.errors import HistoryGone, NotIncremental
-from deltaic.plan.maintain import Maintenance
+from deltaic.plan.maintain import Maintenance, Way
 from deltaic.plan.program import ARTIFACT, MISMATCH
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, refresh_steps
 from deltaic.sql.statements import Policy
@@ -94,6 +94,8 @@ class Refresher:
         reads, changes = self.reads(compiled, states, last, reasons)
         if isinstance(compiled.way, Reason):
             reasons.append(compiled.way)
+        elif not reasons and not _same_columns(table, compiled):
+            reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
         reasons.extend(_size_reasons(definition, compiled, states, changes))
         return self.decided(definition, compiled, table, last, reads, reasons, states)
 
@@ -197,7 +199,7 @@ class Refresher:
             if not steps:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
             steps.append(write_step(compiled, table))
-            mode, technique = "incremental", f"base ({compiled.way.way.value})"
+            mode, technique = "incremental", technique_name(compiled.way)
         why = tuple(reasons)
         progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why)
         return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths)
@@ -261,6 +263,10 @@ class Refresher:
     def noop_report(self, plan: Plan, seconds: float) -> Report:
         versions = {key: read.new for key, read in plan.reads.items()}
         return Report(plan.definition.full_name, "noop", "none", versions=versions, seconds=seconds)
+
+
+def technique_name(way: Maintenance) -> str:
+    return way.way.value if way.way is Way.CHANGES else f"base ({way.way.value})"
 
 
 def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredView:

@@ -16,8 +16,18 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.app.compile import Compiled
 from deltaic.plan.maintain import Maintenance, Way
-from deltaic.plan.program import ARTIFACT, DELTA, OP, VIEW
-from deltaic.plan.steps import Compute, ComputeDelta, FindRows, ReadChange, ReadState, Step, WriteView
+from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP, VIEW
+from deltaic.plan.steps import (
+    Compute,
+    ComputeAgain,
+    ComputeDelta,
+    FindRows,
+    Only,
+    ReadChange,
+    ReadState,
+    Step,
+    WriteView,
+)
 from deltaic.spark.metrics import Measurement, measure
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
@@ -58,8 +68,8 @@ class Run:
         self.rs_rows: dict[str, int] = {}
         self.arrow: pa.Table | None = None
         """The rows to apply, where they are few enough to be here and not in Spark."""
-        self.deletes = True
-        """Whether any row of the view goes away."""
+        self.seen = {Only.DELETES: True, Only.AGAIN: False}
+        """What steps wait for, as far as it is known yet."""
         self.commit: Commit
         self.plan: Plan
         self.measured: Measurement
@@ -88,20 +98,21 @@ class Run:
         return few and self.table.can_use_rs(self.table.log.snapshot())
 
     def take(self, step: Step, small: bool) -> None:
+        if step.only is not None and not self.seen[step.only]:
+            return
         match step:
             case ReadChange():
                 self.read_change(step)
             case ReadState():
-                if self.deletes or step.source != VIEW:
-                    self.read_state(step)
+                self.read_state(step)
             case Compute():
-                if self.deletes or step.relation != "gone_1":
-                    self.named(self.keep(self.session.sql(step.sql)), step)
+                self.named(self.keep(self.session.sql(step.sql)), step)
             case ComputeDelta():
                 self.compute(step, small)
+            case ComputeAgain():
+                self.compute_again(step)
             case FindRows():
-                if self.deletes:
-                    self.compute_artifact(step, small)
+                self.compute_artifact(step, small)
             case WriteView():
                 self.write(step)
             case _:
@@ -123,7 +134,9 @@ class Run:
         source, read = self.compiled.sources[step.source], self.plan.reads[step.source]
         assert read.change_from is not None
         assert read.change_upto is not None
-        rows = read_change_rs(source.ref, read.change_kind, read.change_from, read.change_upto, step.columns)
+        # A step may want the keys only. Were the change netted over those, an update of another column would vanish.
+        used = [name for name, _ in self.compiled.used_columns[step.source]]
+        rows = read_change_rs(source.ref, read.change_kind, read.change_from, read.change_upto, used)
         wanted = self.schema(source.ref, read.new, [(name, name) for name in step.columns])
         self.named_arrow(rows, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
 
@@ -148,17 +161,21 @@ class Run:
 
     # the delta
 
-    def compute(self, step: ComputeDelta, small: bool) -> None:
+    @property
+    def way(self) -> Maintenance:
         assert isinstance(self.compiled.way, Maintenance)
-        if self.compiled.way.way is Way.KEYS:
+        return self.compiled.way
+
+    def compute(self, step: ComputeDelta, small: bool) -> None:
+        if self.way.way is not Way.ROWS:
             self.compute_artifact(step, small)
             return
         frame = self.session.sql(step.sql)
         if small:
             delta = self.collected(frame)
-            self.deletes = bool(pc.any(pc.less(delta[WEIGHT], 0)).as_py())
+            self.seen[Only.DELETES] = bool(pc.any(pc.less(delta[WEIGHT], 0)).as_py())
             self.outcome.delta_rows = delta.num_rows
-            if self.deletes:
+            if self.seen[Only.DELETES]:
                 frame = arrow_to_spark(self.session, delta, frame.schema)
             else:
                 self.arrow = self.inserted(delta)
@@ -173,9 +190,37 @@ class Run:
             self.arrow = self.collected(frame)
             if step.relation == ARTIFACT and self.outcome.delta_rows == 0:
                 self.outcome.delta_rows = self.arrow.num_rows
-            return
-        self.keep(frame).createOrReplaceTempView(ARTIFACT)
-        self.outcome.delta_rows = None
+        else:
+            frame = self.keep(frame)
+            frame.createOrReplaceTempView(ARTIFACT)
+            self.outcome.delta_rows = None
+        if AGAIN in frame.columns:
+            self.part_with_marked(frame)
+
+    def part_with_marked(self, frame: DataFrame) -> None:
+        """Take out the rows whose groups must be computed again, and name their keys."""
+        key = {self.compiled.stored[name]: f"{name}_again" for name in self.way.key}
+        if self.arrow is not None:
+            marked = pc.and_(self.arrow[AGAIN], pc.equal(self.arrow[OP], 1))
+            lost = self.arrow.filter(marked).select(list(key))
+            self.arrow = self.arrow.filter(pc.invert(marked)).drop_columns([AGAIN])
+            self.seen[Only.AGAIN] = lost.num_rows > 0
+            keys = arrow_to_spark(self.session, lost, StructType([frame.schema[name] for name in key]))
+        else:
+            marked_rows = f"`{AGAIN}` AND `{OP}` = 1"
+            keys = frame.filter(marked_rows).select(*(frame[f"`{name}`"] for name in map(_escaped, key)))
+            self.seen[Only.AGAIN] = not keys.isEmpty()
+            frame.filter(f"NOT ({marked_rows})").drop(AGAIN).createOrReplaceTempView(ARTIFACT)
+        if self.seen[Only.AGAIN]:
+            keys.toDF(*key.values()).createOrReplaceTempView(AGAIN_KEYS)
+
+    def compute_again(self, step: ComputeAgain) -> None:
+        frame = self.session.sql(step.sql)
+        if self.arrow is not None:
+            self.arrow = pa.concat_tables([self.arrow, self.collected(frame)], promote_options="permissive")
+        else:
+            told = self.session.table(ARTIFACT)
+            self.keep(told.unionByName(frame)).createOrReplaceTempView(ARTIFACT)
 
     def collected(self, frame: DataFrame) -> pa.Table:
         rows = frame.toArrow()
@@ -206,8 +251,7 @@ class Run:
 
     def write_arrow(self, rows: pa.Table, step: WriteView) -> Commit:
         """By delta-rs, unless something about these very rows forbids it."""
-        assert isinstance(self.compiled.way, Maintenance)
-        key = [self.compiled.stored[name] for name in self.compiled.way.key]
+        key = [self.compiled.stored[name] for name in self.way.key]
         self.outcome.written_by = "delta-rs"
         if rows.num_rows == 0:
             return self.table.commit_progress_only(self.progress, self.session)
@@ -237,6 +281,10 @@ class Run:
         finally:
             spent = time.perf_counter() - started
             self.outcome.timings[stage] = self.outcome.timings.get(stage, 0.0) + spent
+
+
+def _escaped(name: str) -> str:
+    return name.replace("`", "``")
 
 
 def _number(commit: Commit, *names: str) -> int | None:

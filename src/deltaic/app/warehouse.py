@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -243,7 +244,7 @@ class Warehouse:
             if ref is None:
                 return object()
             snapshot = Log(ref, self.spark).snapshot()
-            found.append((key, ref, snapshot.table_id, snapshot.schema_json))
+            found.append((key, ref, snapshot.table_id, json.loads(snapshot.schema_json)))
         return found
 
     def last_progress(self, definition: Definition) -> Progress | None:

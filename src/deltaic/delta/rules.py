@@ -167,16 +167,28 @@ class Derivation:
     # d(A op B) = dA op B'  +  T op B' - T op B   where T = the rows of A that match a row of dB
     def delta_preserving(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node:
         terms: list[Node] = []
-        moved, other = self.delta(left), self.delta(right)
+        moved, other = self.delta(left), self.delta_by_partner(node, left, right, on)
         if moved is not None:
             terms.append(_ordered(_over(node, moved, right), node.columns))
         if other is not None:
-            reached = Project(other, tuple(i for i in keep(other) if i.name != WEIGHT))
-            touched = Join(self.old(left), reached, JoinKind.SEMI, on)
-            was = self.bind("touched", touched)
-            terms.append(_with_weight(_over(node, was, right), node.columns, text("1L")))
-            terms.append(_with_weight(_over(node, was, self.old(right)), node.columns, text("-1L")))
+            terms.append(other)
         return _sum(terms)
+
+    def delta_by_partner(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node | None:
+        """The second part of the law: what a change of the right side does to old rows of the left one."""
+        other = self.delta(right)
+        if other is None:
+            return None
+        reached = Project(other, tuple(i for i in keep(other) if i.name != WEIGHT))
+        touched = Join(self.old(left), reached, JoinKind.SEMI, on)
+        was = self.bind("touched", touched)
+        new = _with_weight(_over(node, was, right), node.columns, text("1L"))
+        return _sum([new, _with_weight(_over(node, was, self.old(right)), node.columns, text("-1L"))])
+
+    def delta_by_right(self, node: Join) -> Node | None:
+        """The part of an inner join's delta that the right side's change makes: A' x dB."""
+        right = self.delta(node.right)
+        return None if right is None else _ordered(replace(node, right=right), node.columns)
 
     @_delta.register
     def delta_apply(self, node: Apply) -> Node:

@@ -2,6 +2,8 @@
 
 Every refresh does the same to the view's table: delete the rows of some keys, insert rows.
 
+* CHANGES: one row per touched group says what to add (the change table); the view's own rows are read,
+  the sources are not, but for groups that an old value and a change do not tell.
 * KEYS: the keys that the change touches are deleted and their rows computed anew. The old rows come
   out by key, never by value, so an unstable value in them does no harm, and the past is not read.
 * ROWS: the view's signed delta is computed; a row of it is found in the view by its hash. Where a
@@ -16,6 +18,7 @@ from enum import Enum
 
 from deltaic.algebra.expr import Expr, col, join_parts
 from deltaic.algebra.nodes import (
+    WEIGHT,
     Aggregate,
     Apply,
     Filter,
@@ -31,14 +34,17 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, Reason
-from deltaic.algebra.stability import unstable_columns
+from deltaic.algebra.stability import is_unstable, unstable_columns
+from deltaic.delta.moments import ChangeTables, signed_value, totals
 from deltaic.delta.rules import Derivation, key_exprs
+from deltaic.plan.state import STATE_PREFIX, Kept, change_items, kept
 
 ROW_KEY = "__deltaic_row"
 KEY_PREFIX = "__deltaic_k"
 
 
 class Way(Enum):
+    CHANGES = "change tables"
     KEYS = "keys"
     ROWS = "rows"
 
@@ -51,22 +57,27 @@ class Maintenance:
     way: Way
     key: tuple[str, ...]
     visible: int
+    kept: Kept | None = None
+    stored: tuple[tuple[str, str], ...] = ()
+    """For a view kept by change tables: its parts, and which columns of root hold them."""
 
     @property
     def hidden(self) -> tuple[str, ...]:
         return self.root.columns[self.visible :]
 
 
-def choose(query: Node) -> Maintenance | Reason:
-    """The way to keep the view of `query`, or the reason why there is none."""
+def choose(query: Node, technique: str = "auto") -> Maintenance | Reason:
+    """The way to keep the view of `query`, or the reason why there is none; "base" allows no other rule."""
     query = _as_project(prune(query))
     reason = _ungroupable(query)
     if reason is not None:
         return reason
     shaky: list[tuple[Node, Expr]] = []
-    for candidate in _candidates(query):
+    for candidate in _candidates(query, technique):
         derivation = Derivation(frozenset(sources(query)))
-        if candidate.way is Way.KEYS:
+        if candidate.way is Way.CHANGES:
+            change_table(candidate, derivation)
+        elif candidate.way is Way.KEYS:
             derivation.touched(candidate.root, [col(name) for name in candidate.key])
         else:
             derivation.delta(candidate.root)
@@ -80,11 +91,42 @@ def _as_project(query: Node) -> Project:
     return query if isinstance(query, Project) else Project(query, keep(query))
 
 
-def _candidates(query: Project) -> Iterator[Maintenance]:
+def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None, ChangeTables]:
+    """One row per touched group: its columns, and what changed of every part."""
+    assert way.kept is not None
+    top, parts = way.kept.top, way.kept.parts
+    tables = ChangeTables(derivation)
+    groups = tuple(i.expr for i in top.groups)
+    derivation.shaky.extend((top, e) for e in groups if is_unstable(e, unstable_columns(top.input)))
+    wanted = {p.name: p.moment for p in parts if p.moment is not None}
+    used = frozenset[str]().union(*(e.columns for e in groups))
+    items = tuple(item for part in parts for item in change_items(part))
+    if len(wanted) == len(parts):
+        rows = tables.changes(top.input, used, wanted)
+        return (None if rows is None else Aggregate(rows, top.groups, items)), tables
+    delta = derivation.delta(top.input)
+    if delta is None:
+        return None, tables
+    shaky = unstable_columns(top.input)
+    derivation.shaky.extend((top, p.value) for p in parts if p.value is not None and is_unstable(p.value, shaky))
+    # Rows that came and went again, or that two terms of a join's delta count and uncount, are no extremes:
+    # equal rows are netted first. What adds up needs no netting, and is added up on the way.
+    looked_at = used.union(*(part.looked_at for part in parts if part.moment is None))
+    adding = tuple(Item(n, signed_value(m), m.type) for n, m in wanted.items())
+    rows = Project(delta, (*(i for i in keep(delta) if i.name in {*looked_at, WEIGHT}), *adding))
+    total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
+    equal = tuple(item for item in keep(rows) if item.name in looked_at)
+    netted = Aggregate(rows, equal, (total, *totals(wanted)))
+    return Aggregate(netted, top.groups, items), tables
+
+
+def _candidates(query: Project, technique: str) -> Iterator[Maintenance]:
     """Best first: by the key of the operator on top; by rows; by the key of one further down."""
     top = query.input
     while isinstance(top, Filter | Project):
         top = top.input
+    if isinstance(top, Aggregate) and technique != "base":
+        yield from _by_changes(query, top)
     if isinstance(top, Aggregate | Window):
         yield from _by_key(query, top, key_exprs(top))
     if not unstable_columns(query):
@@ -96,6 +138,40 @@ def _candidates(query: Project) -> Iterator[Maintenance]:
             left = node.inputs[0]
             if not unstable_columns(left):
                 yield from _by_key(query, left, (_hash(left.columns),))
+
+
+def _by_changes(query: Project, top: Aggregate) -> Iterator[Maintenance]:
+    found = kept(top)
+    if isinstance(found, str) or not _filters_groups_only(query, top):
+        return
+    items = tuple(Item(f"{STATE_PREFIX}{n}", col(p.name), p.item.type) for n, p in enumerate(found.parts))
+    for way in _by_key(_replaced(query, top, found.top), found.top, key_exprs(found.top), items):
+        names = dict(zip(found.parts, way.key[len(way.key) - len(items) :], strict=True))
+        key = way.key[: len(way.key) - len(items)]
+        stored = tuple((part.name, name) for part, name in names.items())
+        yield replace(way, way=Way.CHANGES, key=key, kept=found, stored=stored)
+
+
+def _filters_groups_only(query: Node, top: Aggregate) -> bool:
+    """Whether no filter above the aggregate looks at what it computes: such groups would be stored nowhere."""
+    fixed = {item.name for item in top.groups}
+    chain: list[Node] = []
+    while query is not top:
+        chain.append(query)
+        query = query.inputs[0]
+    for node in reversed(chain):
+        if isinstance(node, Project):
+            fixed = {item.name for item in node.items if item.expr.columns <= fixed}
+        elif isinstance(node, Filter) and not node.predicate.columns <= fixed:
+            return False
+    return True
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    if node is old:
+        return new
+    assert isinstance(node, Project | Filter)
+    return replace(node, input=_replaced(node.input, old, new))
 
 
 def _by_rows(query: Project) -> Maintenance:
@@ -110,12 +186,15 @@ def _hash(columns: tuple[str, ...]) -> Expr:
     return join_parts(*pieces, ")")
 
 
-def _by_key(query: Project, target: Node, exprs: tuple[Expr, ...]) -> Iterator[Maintenance]:
-    """The view keyed by `exprs` of an operator inside it, if its rows reach the top unpadded."""
+def _by_key(query: Node, target: Node, exprs: tuple[Expr, ...], extra: tuple[Item, ...] = ()) -> Iterator[Maintenance]:
+    """The view keyed by `exprs` of an operator inside it, if its rows reach the top unpadded.
+
+    `extra` columns of that operator are handed up too, and stand behind the key."""
+    assert isinstance(query, Project)
     literal = (join_parts("0"),)
     names = tuple(f"{KEY_PREFIX}{number}" for number in range(len(exprs or literal)))
     kinds = [target.fields[e.column].type if e.column else "bigint" for e in exprs] or ["int"]
-    items = tuple(Item(n, e, k) for n, e, k in zip(names, exprs or literal, kinds, strict=True))
+    items = tuple(Item(n, e, k) for n, e, k in zip(names, exprs or literal, kinds, strict=True)) + extra
     carried = _carry(query, target, items)
     if not isinstance(carried, Project):
         return

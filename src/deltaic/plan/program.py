@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from deltaic.algebra.expr import Expr, col, join_parts, text
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_equal, text
 from deltaic.algebra.nodes import (
     WEIGHT,
     Aggregate,
@@ -33,7 +33,8 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net
-from deltaic.plan.maintain import Maintenance, Way
+from deltaic.plan.maintain import Maintenance, Way, change_table
+from deltaic.plan.state import doubtful, folded
 
 OP = "__deltaic_op"
 """In what is applied to a view: -1 deletes the rows of a key, +1 inserts the row."""
@@ -41,7 +42,12 @@ OP = "__deltaic_op"
 VIEW = "@view"
 """The source name under which a program reads the view's own table."""
 
-DELTA, ARTIFACT = "delta", "artifact"
+DELTA, ARTIFACT, AGAIN_KEYS = "delta", "artifact", "again_keys"
+
+AGAIN = "__deltaic_again"
+"""In what is applied to a view kept by change tables: the row is to be computed from the sources instead."""
+
+THERE, NEW, OLD = "__deltaic_there", "__deltaic_new", "__deltaic_old"
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,86 @@ def keys_program(way: Maintenance, changed: frozenset[str]) -> Program | None:
     )
     artifact = _operations(way, Project(keys, deleted), [rows])
     return _finished(derivation, artifact)
+
+
+def changes_program(way: Maintenance, changed: frozenset[str]) -> Program | None:
+    """Fold the change table into the view's own rows: old value and change to new value.
+
+    A row of the artifact stands for both operations, so that the fold is computed once; AGAIN marks the
+    groups whose new row the sources must tell."""
+    assert way.kept is not None
+    derivation = Derivation(changed)
+    table, _ = change_table(way, derivation)
+    if table is None:
+        return None
+    joined, old = _beside_the_view(way, table)
+    parts, stored = way.kept.parts, dict(way.stored)
+    new = {part.name: folded(part, old[stored[part.name]]) for part in parts}
+    rows = old[stored[way.kept.rows]]
+    doubts = [d for part in parts if (d := doubtful(part, old[stored[part.name]], rows)) is not None]
+    groups = tuple(Item(i.name, col(i.name), i.type) for i in way.kept.top.groups)
+    values = tuple(Item(part.name + NEW, new[part.name], part.item.type) for part in parts)
+    again = _any(doubts) if doubts else text("FALSE")
+    fold = Project(joined, (*groups, *values, Item(AGAIN, again, "boolean", False)))
+    finals = dict(way.kept.finals)
+    now = {part.name: col(part.name + NEW) for part in parts}
+    answers = tuple(
+        Item(i.name, (finals[i.name] if i.name in finals else col(i.name)).substitute(now), i.type)
+        for i in way.kept.top.aggregates
+    )
+    there = text("TRUE") if not groups else join_parts(now[way.kept.rows], " > 0")
+    marks = (Item(THERE, there, "boolean", False), pass_through(fold.fields[AGAIN]))
+    top = Project(fold, (*groups, *answers, *marks))
+    root = _through(way.root, way.kept.top, top, tuple(pass_through(top.fields[m]) for m in (THERE, AGAIN)))
+    op = Field(OP, "int", False)
+    both = Generate(root, text("explode(array(-1, 1))"), False, (op,))
+    kept = Filter(both, join_parts(col(OP), " < 0 OR ", col(THERE)))
+    shown = (pass_through(op), *(pass_through(f) for f in way.root.schema), pass_through(top.fields[AGAIN]))
+    return _finished(derivation, Project(kept, shown))
+
+
+def again_program(way: Maintenance) -> Program:
+    """The rows of the groups in AGAIN_KEYS, from the sources as they are now."""
+    keys = Ref(AGAIN_KEYS, tuple(Field(f"{name}_again", way.root.fields[name].type) for name in way.key))
+    rows = restrict(way.root, [col(name) for name in way.key], keys)
+    op = Item(OP, text("1"), "int", False)
+    return _finished(Derivation(frozenset()), Project(rows, (op, *keep(rows))))
+
+
+def may_need_again(way: Maintenance) -> bool:
+    assert way.kept is not None
+    return any(doubtful(part, text("0"), text("0")) is not None for part in way.kept.parts)
+
+
+def _beside_the_view(way: Maintenance, table: Node) -> tuple[Join, dict[str, Expr]]:
+    """Each row of the change table with the view's row of its group, if there is one."""
+    assert way.kept is not None
+    fields = way.root.schema
+    old = {f.name: f"{f.name}{OLD}" for f in fields}
+    needed = dict.fromkeys((*way.key, *(name for _, name in way.stored)))
+    view = Scan(VIEW, tuple(ScanColumn(replace(way.root.fields[n], name=old[n]), n) for n in needed), State.NEW)
+    groups = [col(item.name) for item in way.kept.top.groups] or [text("0")]
+    pairs = zip(groups, way.key, strict=True)
+    on = conjunction(*(null_safe_equal(group, col(old[name])) for group, name in pairs))
+    return Join(table, view, JoinKind.LEFT, on), {name: col(old[name]) for name in needed}
+
+
+def _through(node: Node, top: Node, by: Node, marks: tuple[Item, ...]) -> Node:
+    """The projections and filters above `top` over `by` instead, with its marks handed up."""
+    if node is top:
+        return by
+    below = _through(node.inputs[0], top, by, marks)
+    if isinstance(node, Project):
+        return Project(below, (*node.items, *marks))
+    assert isinstance(node, Filter)
+    return replace(node, input=below)
+
+
+def _any(terms: list[Expr]) -> Expr:
+    pieces: list[str | Expr] = []
+    for number, term in enumerate(terms):
+        pieces.extend((" OR coalesce(" if number else "coalesce(", term, ", FALSE)"))
+    return join_parts(*pieces)
 
 
 def rows_program(way: Maintenance, changed: frozenset[str]) -> Program | None:
@@ -196,4 +282,6 @@ def _replaced(node: Node, known: dict[str, Node]) -> Node:
 
 
 def program_for(way: Maintenance, changed: frozenset[str]) -> Program | None:
+    if way.way is Way.CHANGES:
+        return changes_program(way, changed)
     return keys_program(way, changed) if way.way is Way.KEYS else rows_program(way, changed)

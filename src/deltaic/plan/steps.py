@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Node, Scan, State, walk
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.rules import Binding
 from deltaic.plan.maintain import Maintenance, Way
-from deltaic.plan.program import ARTIFACT, DELTA, OP, VIEW, Program, program_for, rows_artifact
+from deltaic.plan.program import (
+    AGAIN,
+    AGAIN_KEYS,
+    ARTIFACT,
+    DELTA,
+    OP,
+    VIEW,
+    Program,
+    again_program,
+    may_need_again,
+    program_for,
+    rows_artifact,
+)
 from deltaic.sql.render import render
 
 VIEW_RELATION = "__deltaic_view"
@@ -39,6 +52,13 @@ class SourceRead:
         return self.change_kind != "none"
 
 
+class Only(Enum):
+    """What a step waits to be seen before it is done; without it, it is left out."""
+
+    DELETES = "only if rows of the view go away"
+    AGAIN = "only if the change leaves a group untold"
+
+
 @dataclass(frozen=True)
 class Step:
     """`relation` is the temporary view that the step leaves behind, if it leaves one."""
@@ -46,6 +66,7 @@ class Step:
     title: str
     sql: str
     relation: str | None = None
+    only: Only | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +98,13 @@ class ComputeDelta(Step):
 
 
 @dataclass(frozen=True)
+class ComputeAgain(Step):
+    """The groups whose new value their old one and the change do not tell, from the sources."""
+
+
+@dataclass(frozen=True)
 class FindRows(Step):
-    """Only where a row goes away: which rows of the view its deletion leaves."""
+    """Which rows of the view a deletion leaves."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +141,20 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
         return relation_name(scan, numbers)
 
     steps = [*_reads(program, reads, numbers, view), *_computes(program, named, view, way)]
+    if way.way is Way.CHANGES and may_need_again(way):
+        again = again_program(way)
+        read = {step.relation for step in steps}
+        needed = [step for step in _reads(again, reads, numbers, view) if step.relation not in read]
+        sql = _stored(render(again.artifact, named), way, view)
+        needed.append(ComputeAgain("compute the groups that their change does not tell", sql, AGAIN_KEYS))
+        steps.extend(replace(step, only=Only.AGAIN) for step in needed)
     if way.way is Way.ROWS:
         find = rows_artifact(way)
-        steps.extend(_reads(find, reads, numbers, view))
-        steps.extend(_compute(binding, named) for binding in find.bindings[:-1])
         sql = _stored(render(find.artifact, named), way, view)
-        steps.append(FindRows("find what the deletions leave of equal rows", sql, ARTIFACT))
+        needed = _reads(find, reads, numbers, view)
+        needed.extend(_compute(binding, named) for binding in find.bindings[:-1])
+        needed.append(FindRows("find what the deletions leave of equal rows", sql, ARTIFACT))
+        steps.extend(replace(step, only=Only.DELETES) for step in needed)
     return steps
 
 
@@ -129,7 +163,10 @@ def _computes(program: Program, named: Callable[[Scan], str], view: StoredView, 
     *bindings, last = program.bindings
     steps.extend(_compute(binding, named) for binding in bindings)
     sql = render(last.node, named)
-    if way.way is Way.KEYS:
+    if way.way is Way.CHANGES:
+        title = "add the change to the view's rows"
+        steps.append(ComputeDelta(title, _stored(sql, way, view, marked=may_need_again(way)), ARTIFACT))
+    elif way.way is Way.KEYS:
         steps.append(ComputeDelta("compute the rows of the touched keys", _stored(sql, way, view), ARTIFACT))
     else:
         steps.append(ComputeDelta("compute the signed delta", sql, DELTA))
@@ -140,10 +177,11 @@ def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
     return Compute(f"compute {binding.name}", render(binding.node, named), binding.name)
 
 
-def _stored(sql: str, way: Maintenance, view: StoredView) -> str:
+def _stored(sql: str, way: Maintenance, view: StoredView, *, marked: bool = False) -> str:
     """The artifact under the names of the view's table."""
     columns = ", ".join(f"{quote(a)} AS {quote(view.columns[a])}" for a in way.root.columns)
-    return f"SELECT {quote(OP)}, {columns} FROM (\n{sql}\n)"
+    mark = f", {quote(AGAIN)}" if marked else ""
+    return f"SELECT {quote(OP)}, {columns}{mark} FROM (\n{sql}\n)"
 
 
 def _scans(program: Program) -> list[Scan]:
@@ -169,7 +207,7 @@ def _reads(
         if state is State.CHANGE:
             span = f"{read.old} to {read.new}"
             title = f"read the change of {read.name}, versions {span} ({read.change_note})"
-            steps.append(ReadChange(title, read.change_sql or "", name, source, tuple(columns)))
+            steps.append(ReadChange(title, read.change_sql or "", name, source=source, columns=tuple(columns)))
         else:
             version = read.new if state is State.NEW else read.old
             small = state in read.rs_states
@@ -185,7 +223,7 @@ def _read_state(
     listed = ", ".join(quote(a) if a == b else f"{quote(a)} AS {quote(b)}" for a, b in columns)
     sql = "" if small else f"SELECT {listed} FROM {relation} VERSION AS OF {version}"
     title = f"read {what} as of version {version}" + (" (small, by delta-rs)" if small else "")
-    return ReadState(title, sql, name, source, state, version, columns)
+    return ReadState(title, sql, name, source=source, state=state, version=version, columns=columns)
 
 
 def _read_view(view: StoredView) -> ReadState:

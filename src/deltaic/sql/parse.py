@@ -10,6 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -127,6 +128,33 @@ class Text:
         name = self.tokens[index].text.lower()
         return Call(name, (self.tokens[index].start, self.tokens[end].end + 1), arguments, over)
 
+    def split_call(self, call: Call) -> tuple[list[Span], Span | None] | None:
+        """The places of a call's arguments and of its FILTER condition; None for any other form.
+
+        DISTINCT, ORDER BY, WITHIN GROUP, IGNORE NULLS and named arguments are such forms."""
+        first = self.index_at(call.arguments[0])
+        last = self.closing(first)
+        if any(self._word(n) in _SPECIAL for n in range(first + 1, last)):
+            return None
+        cuts = [first, *self._commas(first, last), last]
+        places = [(self.tokens[a + 1].start, self.tokens[b - 1].end + 1) for a, b in pairwise(cuts) if b > a + 1]
+        end = self.tokens[last].end + 1
+        if end == call.span[1]:
+            return places, None
+        opening = last + 2
+        whole = self.closing(opening) if self._word(last + 1) == "FILTER" and self._word(opening) == "(" else None
+        if whole is None or self.tokens[whole].end + 1 != call.span[1]:
+            return None
+        return places, (self.tokens[opening + 2].start, self.tokens[whole - 1].end + 1)
+
+    def _commas(self, first: int, last: int) -> Iterator[int]:
+        depth = 0
+        for number in range(first + 1, last):
+            kind = self.tokens[number].token_type
+            depth += (kind in _OPENING) - (kind in _CLOSING)
+            if kind is TokenType.COMMA and depth == 0:
+                yield number
+
     def _word(self, index: int) -> str:
         return self.tokens[index].text.upper() if index < len(self.tokens) else ""
 
@@ -192,6 +220,11 @@ class Call:
     span: Span
     arguments: Span
     over: Span | None
+
+
+_SPECIAL = ("DISTINCT", "ALL", "ORDER", "ORDER BY", "IGNORE", "RESPECT", "WITHIN", "=>")
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
 
 
 def _may_name(token: Token) -> bool:

@@ -58,14 +58,13 @@ def read_state_rs(ref: TableRef, version: int, columns: Mapping[str, str]) -> pa
 
 
 def read_difference_rs(ref: TableRef, old: int, new: int, columns: Sequence[str], count: str) -> pa.Table:
-    """What two versions do not share, as signed rows, netted."""
+    """What two versions do not share, each row counted 1 or -1."""
     wanted = ", ".join(rs_quoted(name) for name in columns)
-    both = f"SELECT {wanted}, 1 AS n FROM present UNION ALL SELECT {wanted}, -1 AS n FROM past"
-    return _asked(
-        f"SELECT {wanted}, sum(n) AS {rs_quoted(count)} FROM ({both}) GROUP BY {wanted} HAVING sum(n) <> 0",
-        present=(ref, new),
-        past=(ref, old),
-    )
+    both = f"SELECT {wanted}, 1 AS __deltaic_sign FROM present UNION ALL SELECT {wanted}, -1 FROM past"
+    netted = f"SELECT {wanted}, sum(__deltaic_sign) AS __deltaic_sum FROM ({both}) GROUP BY {wanted}"
+    repeated = f"SELECT *, unnest(range(0, abs(__deltaic_sum))) AS __deltaic_copy FROM ({netted})"
+    sign = f"CASE WHEN __deltaic_sum > 0 THEN 1 ELSE -1 END AS {rs_quoted(count)}"
+    return _asked(f"SELECT {wanted}, {sign} FROM ({repeated})", present=(ref, new), past=(ref, old))
 
 
 def _asked(sql: str, **tables: tuple[TableRef, int]) -> pa.Table:

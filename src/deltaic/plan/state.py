@@ -1,0 +1,377 @@
+"""What an aggregate view stores so that a change can be added to it, and how it is added.
+
+An aggregate call is made of *parts*, each an aggregate call itself whose value is stored: an average is a
+sum and a count. A refresh folds the change of every part into the stored value, and computes what the
+user sees from the parts. Some parts cannot always be folded (the minimum when it was deleted, a float
+sum when anything was): the group is then computed *again* from the sources, and only that group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
+from deltaic.algebra.nodes import (
+    WEIGHT,
+    Aggregate,
+    Call,
+    Filter,
+    Generate,
+    Item,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    UnionAll,
+    keep,
+)
+from deltaic.delta.moments import INTEGERS, Moment, is_exact, linear
+
+STATE_PREFIX = "__deltaic_s"
+
+
+class Fold(Enum):
+    """How a part takes in its change."""
+
+    ADD = "add"
+    """Insertions and deletions alike; exact."""
+    ADD_FLOAT = "add floats"
+    """Insertions only: taking away would leave the rounding of what is gone."""
+    LEAST = "least"
+    GREATEST = "greatest"
+    BITS_AND = "&"
+    BITS_OR = "|"
+    """Insertions only: a bit does not tell how many rows set it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored value; `item` computes it from scratch over the aggregate's input."""
+
+    item: Item
+    fold: Fold
+    moment: Moment | None = None
+    value: Expr | None = None
+    where: Expr | None = None
+
+    @property
+    def name(self) -> str:
+        return self.item.name
+
+    @property
+    def looked_at(self) -> frozenset[str]:
+        """The columns of the input that decide its value."""
+        return frozenset[str]().union(*(expr.columns for expr in (self.value, self.where) if expr is not None))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An aggregate whose groups are kept from changes: `top` computes all parts beside the query's calls."""
+
+    top: Aggregate
+    parts: tuple[Part, ...]
+    rows: str
+    """The part that is 0 exactly where a group has no row left."""
+    finals: tuple[tuple[str, Expr], ...]
+    """The query's calls out of the parts."""
+
+
+def kept(top: Aggregate) -> Kept | str:
+    """How to keep the aggregate, or why it cannot be kept from changes."""
+    return _Keeping(top).kept()
+
+
+class _Keeping:
+    def __init__(self, top: Aggregate) -> None:
+        self.top, self.input = top, top.input
+        self.parts: dict[str, Part] = {}
+        self.number = 0
+
+    def kept(self) -> Kept | str:
+        finals: list[tuple[str, Expr]] = []
+        for item in self.top.aggregates:
+            final = self.final(item) if item.call is not None else None
+            if final is None:
+                return f"{item.expr} cannot be told from its old value and the change"
+            finals.append((item.name, final))
+        rows = self.rows()
+        own = {item.name for item in self.top.aggregates}
+        items = (*self.top.aggregates, *(p.item for p in self.parts.values() if p.name not in own))
+        top = Aggregate(self.input, self.top.groups, items)
+        return Kept(top, tuple(self.parts.values()), rows, tuple(finals))
+
+    def final(self, item: Item) -> Expr | None:
+        """The call out of its parts, in the type that Spark gave it."""
+        call = item.call
+        assert call is not None
+        match call.function:
+            case "count" | "count_if":
+                if linear(call) is None:
+                    return None
+                return col(self.part(item.expr, "bigint", call, Fold.ADD, linear(call), item.name))
+            case "sum" if is_exact(call.types[0]):
+                total = self.part(item.expr, item.type, call, Fold.ADD, linear(call), item.name)
+                return self.unless_none(call, col(total))
+            case "sum" if call.types[0] in ("float", "double"):
+                total = self.part(item.expr, item.type, call, Fold.ADD_FLOAT, None, item.name)
+                return self.unless_none(call, col(total))
+            case "avg" | "mean":
+                return self.average(item, call)
+            case "min" | "bool_and" | "every" if len(call.arguments) == 1:
+                return col(self.part(item.expr, item.type, call, Fold.LEAST, None, item.name))
+            case "max" | "bool_or" | "any" | "some" if len(call.arguments) == 1:
+                return col(self.part(item.expr, item.type, call, Fold.GREATEST, None, item.name))
+            case "bit_and":
+                return col(self.part(item.expr, item.type, call, Fold.BITS_AND, None, item.name))
+            case "bit_or":
+                return col(self.part(item.expr, item.type, call, Fold.BITS_OR, None, item.name))
+        return None
+
+    def average(self, item: Item, call: Call) -> Expr | None:
+        kind, argument = call.types[0], call.arguments[0]
+        if kind in ("float", "double"):
+            total = self.part(_call("sum", argument, call.where), "double", call, Fold.ADD_FLOAT, None)
+            return self.unless_none(call, join_parts(col(total), " / ", col(self.known(call))))
+        if kind in INTEGERS:
+            # Spark adds integers up as DOUBLE here; as wide decimals they neither overflow nor round
+            wide = join_parts("CAST(", argument, " AS DECIMAL(38,0))") if kind == "bigint" else argument
+            moment = Moment(wide, "decimal(38,0)" if kind == "bigint" else kind, call.where)
+            stored = moment.type if kind == "bigint" else "bigint"
+            total = self.part(_call("sum", wide, call.where), stored, call, Fold.ADD, moment)
+            return self.unless_none(call, join_parts("CAST(", col(total), " AS DOUBLE) / ", col(self.known(call))))
+        precision = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+        if precision is None or int(precision[1]) > 15:  # the division would round before Spark's own does
+            return None
+        stored = f"decimal({int(precision[1]) + 10},{precision[2]})"
+        total = self.part(
+            _call("sum", argument, call.where), stored, call, Fold.ADD, Moment(argument, kind, call.where)
+        )
+        quotient = join_parts(col(total), " / CAST(", col(self.known(call)), " AS DECIMAL(20,0))")
+        return self.unless_none(call, join_parts("CAST(", quotient, f" AS {item.type})"))
+
+    def unless_none(self, call: Call, value: Expr) -> Expr:
+        """A sum or an average of no values is NULL."""
+        return join_parts("CASE WHEN ", col(self.known(call)), " > 0 THEN ", value, " END")
+
+    def known(self, call: Call) -> str:
+        """The part that counts the values that are not NULL, or is 0 exactly where that count is."""
+        argument = call.arguments[0]
+        exact = call.function == "sum" and is_exact(call.types[0])
+        below = _with_support(self.input, argument.column, self.fresh) if exact and argument.column else None
+        if below is not None:
+            self.input, support = below
+            return self.sum_of(support, call.where)
+        count = Call("count", (argument,), ("",), call.where)
+        return self.part(_call("count", argument, call.where), "bigint", call, Fold.ADD, linear(count))
+
+    def rows(self) -> str:
+        below = _with_rows(self.input, self.fresh) if self.top.groups else None
+        if below is not None:
+            self.input, support = below
+            return self.sum_of(support)
+        count = Call("count", (text("*"),), ("",))
+        return self.part(text("count(*)"), "bigint", count, Fold.ADD, linear(count))
+
+    def sum_of(self, column: str, where: Expr | None = None) -> str:
+        call = Call("sum", (col(column),), ("bigint",), where)
+        return self.part(_call("sum", col(column), where), "bigint", call, Fold.ADD, linear(call))
+
+    def part(
+        self, expr: Expr, kind: str, call: Call, fold: Fold, moment: Moment | None, name: str | None = None
+    ) -> str:
+        """The part's name; equal parts are stored once."""
+        key = expr.sql
+        if key not in self.parts:
+            own = next((i.name for i in self.top.aggregates if i.expr.sql == key), name)
+            item = Item(own or self.fresh("part"), expr, kind)
+            value = call.arguments[0] if call.arguments else None
+            self.parts[key] = Part(item, fold, moment, value, call.where)
+        return self.parts[key].name
+
+    def fresh(self, name: str) -> str:
+        self.number += 1
+        return f"{STATE_PREFIX}_{name}_{self.number}"
+
+
+def _call(function: str, argument: Expr, where: Expr | None) -> Expr:
+    bare = join_parts(f"{function}(", argument, ")")
+    return join_parts(bare, " FILTER (WHERE ", where, ")") if where else bare
+
+
+# How many rows at the bottom stand behind a value above an aggregate. Counting the aggregate's own rows
+# would need its answer; the sum of their counts is 0 in the same cases, and is a sum like any other.
+
+
+def _with_support(node: Node, column: str, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
+    """The node with one more column: for each row, 0 where `column` is NULL and else at least 1."""
+    match node:
+        case Project():
+            source = node.by_name[column].column
+            below = _with_support(node.input, source, fresh) if source else None
+            return below and (Project(below[0], (*node.items, _passed(below[1]))), below[1])
+        case Filter() | Generate() if column in node.input.columns:
+            below = _with_support(node.input, column, fresh)
+            return below and (replace(node, input=below[0]), below[1])
+        case Join() if column in node.left.columns and node.kind is not JoinKind.FULL:
+            below = _with_support(node.left, column, fresh)
+            return below and (replace(node, left=below[0]), below[1])
+        case Join(kind=JoinKind.INNER):
+            below = _with_support(node.right, column, fresh)
+            return below and (replace(node, right=below[0]), below[1])
+        case UnionAll():
+            return _through_union(node, column, fresh)
+        case Aggregate() if node.groups:
+            return _support_of_sum(node, column, fresh)
+    return None
+
+
+def _through_union(node: UnionAll, column: str | None, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
+    """Every branch with the column; without `column`, the one that counts rows."""
+    found: list[tuple[Node, str] | None] = []
+    for branch in node.branches:
+        own = branch.columns[node.columns.index(column)] if column else None
+        found.append(_with_support(branch, own, fresh) if own else _with_rows(branch, fresh))
+    if not any(found):
+        return None
+    name = fresh("rows")
+    branches = []
+    for branch, below in zip(node.branches, found, strict=True):
+        base = below[0] if below else branch
+        own = branch.columns[node.columns.index(column)] if column else None
+        plain = join_parts("CASE WHEN ", col(own), " IS NULL THEN 0L ELSE 1L END") if own else text("1L")
+        extra = Item(name, col(below[1]) if below else plain, "bigint", False)
+        branches.append(Project(base, (*(i for i in keep(base) if i.name in branch.columns), extra)))
+    field = branches[0].fields[name]
+    return UnionAll(tuple(branches), (*node.schema, field)), name
+
+
+def _support_of_sum(node: Aggregate, column: str, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
+    item = next((i for i in node.aggregates if i.name == column), None)
+    call = item.call if item else None
+    if call is None or linear(call) is None:
+        return None
+    if call.function != "sum":  # a count is never NULL
+        return _with_rows(node, fresh)
+    argument = call.arguments[0]
+    below = _with_support(node.input, argument.column, fresh) if argument.column else None
+    if below is not None:
+        return _with_sum(replace(node, input=below[0]), below[1], fresh, call.where)
+    name = fresh("known")
+    counted = Item(name, _call("count", argument, call.where), "bigint", False, _counting(argument, call.where))
+    return replace(node, aggregates=(*node.aggregates, counted)), name
+
+
+def _with_rows(node: Node, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
+    """The node with one more column: for each row, how many rows at the bottom it is made of, at least 1."""
+    match node:
+        case Project():
+            below = _with_rows(node.input, fresh)
+            return below and (Project(below[0], (*node.items, _passed(below[1]))), below[1])
+        case Filter() | Generate():
+            below = _with_rows(node.input, fresh)
+            return below and (replace(node, input=below[0]), below[1])
+        case Join() if node.kind is not JoinKind.FULL:
+            left = _with_rows(node.left, fresh)
+            if left is not None:
+                return replace(node, left=left[0]), left[1]
+            right = _with_rows(node.right, fresh) if node.kind is JoinKind.INNER else None
+            return right and (replace(node, right=right[0]), right[1])
+        case UnionAll():
+            return _through_union(node, None, fresh)
+        case Aggregate() if node.groups:
+            below = _with_rows(node.input, fresh)
+            if below is not None:
+                return _with_sum(replace(node, input=below[0]), below[1], fresh)
+            name = fresh("rows")
+            counted = Item(name, text("count(*)"), "bigint", False, Call("count", (text("*"),), ("",)))
+            return replace(node, aggregates=(*node.aggregates, counted)), name
+    return None
+
+
+def _with_sum(node: Aggregate, column: str, fresh: Callable[[str], str], where: Expr | None = None) -> tuple[Node, str]:
+    name = fresh("rows")
+    call = Call("sum", (col(column),), ("bigint",), where)
+    total = Item(name, _call("sum", col(column), where), "bigint", False, call)
+    return replace(node, aggregates=(*node.aggregates, total)), name
+
+
+def _counting(argument: Expr, where: Expr | None) -> Call:
+    return Call("count", (argument,), ("",), where)
+
+
+def _passed(name: str) -> Item:
+    return Item(name, col(name), "bigint", False)
+
+
+# Folding: old value and change to new value, and when the two do not tell it
+
+INSERTED, DELETED = "_in", "_out"
+
+
+def change_items(part: Part) -> tuple[Item, ...]:
+    """The columns of a change table that tell a part's change, over netted rows with their counts."""
+    if part.fold is Fold.ADD:
+        return (Item(part.name, join_parts("sum(", col(part.name), ")"), part.item.type),)
+    function = {
+        Fold.ADD_FLOAT: "sum", Fold.LEAST: "min", Fold.GREATEST: "max", Fold.BITS_AND: "bit_and", Fold.BITS_OR: "bit_or"
+    }[part.fold]  # fmt: skip
+    assert part.value is not None
+
+    def one_side(sign: str) -> Expr:
+        terms = [join_parts(col(WEIGHT), sign), *([part.where] if part.where else [])]
+        condition = conjunction(*terms)
+        assert condition is not None
+        assert part.value is not None
+        times = join_parts("(", part.value, ") * ", col(WEIGHT)) if part.fold is Fold.ADD_FLOAT else part.value
+        return join_parts("CASE WHEN ", condition, " THEN ", times, " END")
+
+    gone = function if part.fold in (Fold.LEAST, Fold.GREATEST) else "count"
+    kind = part.item.type if gone == function else "bigint"
+    return (
+        Item(part.name + INSERTED, join_parts(f"{function}(", one_side(" > 0"), ")"), part.item.type),
+        Item(part.name + DELETED, join_parts(f"{gone}(", one_side(" < 0"), ")"), kind),
+    )
+
+
+def folded(part: Part, old: Expr) -> Expr:
+    """The part's new value out of the stored one and its change."""
+    came = col(part.name + INSERTED)
+    match part.fold:
+        case Fold.ADD:
+            change = join_parts("coalesce(", col(part.name), ", 0)")
+            value = join_parts("coalesce(", old, ", 0) + ", change)
+            return join_parts("CAST(", value, f" AS {part.item.type})")
+        case Fold.ADD_FLOAT:
+            return join_parts(
+                "CASE WHEN ", old, " IS NULL THEN ", came, " ELSE ", old, " + coalesce(", came, ", 0) END"
+            )
+        case Fold.LEAST:
+            return join_parts("least(", old, ", ", came, ")")
+        case Fold.GREATEST:
+            return join_parts("greatest(", old, ", ", came, ")")
+    sign = part.fold.value
+    both = join_parts("CASE WHEN ", came, " IS NULL THEN ", old, " ELSE ", old, f" {sign} ", came, " END")
+    return join_parts("CAST(CASE WHEN ", old, " IS NULL THEN ", came, " ELSE ", both, f" END AS {part.item.type})")
+
+
+def doubtful(part: Part, old: Expr, old_rows: Expr) -> Expr | None:
+    """When the group must be computed again; None if never."""
+    came, gone = col(part.name + INSERTED), col(part.name + DELETED)
+    match part.fold:
+        case Fold.ADD if part.item.type.startswith("decimal"):
+            # a sum that did not fit was stored as NULL, unless the session's settings made it an error
+            return join_parts(old, " IS NULL AND ", old_rows, " > 0")
+        case Fold.ADD:
+            return None
+        case Fold.LEAST:
+            better = join_parts(came, " <= ", gone)
+            matters = join_parts(gone, " <= ", old)
+        case Fold.GREATEST:
+            better = join_parts(came, " >= ", gone)
+            matters = join_parts(gone, " >= ", old)
+        case _:
+            return join_parts(gone, " > 0")
+    return join_parts(gone, " IS NOT NULL AND (", matters, ") IS NOT FALSE AND (", better, ") IS NOT TRUE")
