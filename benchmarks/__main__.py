@@ -2,9 +2,9 @@
 
 import sys
 
-from benchmarks import smallest
+from benchmarks import change_tables, smallest
 
-BENCHMARKS = {"smallest": smallest.main}
+BENCHMARKS = {"smallest": smallest.main, "change_tables": change_tables.main}
 
 
 def main() -> None:

@@ -1,0 +1,107 @@
+"""Change tables on Spark: the paper's examples with their figures, and what a change alone does not tell."""
+
+import pytest
+
+from deltaic import Warehouse
+from tests.e2e.conftest import Kept, check_all, rows
+
+RETAIL = """
+CREATE TABLE stores (storeID INT, city STRING, state STRING);
+CREATE TABLE items (itemID INT, category STRING);
+CREATE TABLE sales (storeID INT, itemID INT, date DATE, price INT);
+INSERT INTO stores VALUES (1, 'X', 'S1'), (2, 'X', 'S1'), (3, 'Y', 'S2');
+INSERT INTO items VALUES (1, 'C1'), (2, 'C1'), (3, 'C2'), (2, 'C2');
+INSERT INTO sales VALUES (1, 1, DATE'1995-02-01', 300), (1, 1, DATE'1995-02-01', 200), (2, 1, DATE'1995-03-01', 90),
+  (3, 2, DATE'1995-03-01', 100), (3, 3, DATE'1995-03-01', 110), (3, 3, DATE'1994-03-01', 5)
+"""
+SISALES = """SELECT storeID, itemID, sum(price) AS SumSISales, count(*) AS NumSISales
+FROM sales WHERE date > DATE'1995-01-01' GROUP BY storeID, itemID"""
+CITY = f"""SELECT city, sum(SumSISales) AS SumCiSales, sum(NumSISales) AS NumCiSales
+FROM ({SISALES}) s, stores WHERE s.storeID = stores.storeID GROUP BY city"""
+CATEGORY = f"""SELECT category, sum(SumSISales) AS SumCaSales, sum(NumSISales) AS NumCaSales
+FROM ({SISALES}) s, items WHERE s.itemID = items.itemID GROUP BY category"""
+
+
+def test_examples_1_3_and_4(wh: Warehouse) -> None:
+    """C1 goes from 690 to 860 and C2 from 210 to 330, and no sale that was there before is read."""
+    wh.script(RETAIL)
+    city, category = Kept(wh, "CitySales", CITY), Kept(wh, "CategorySales", CATEGORY)
+    shown = "SELECT category, SumCaSales, NumCaSales FROM CategorySales ORDER BY category"
+    assert rows(wh, shown) == [("C1", 690, 4), ("C2", 210, 2)]
+    wh.sql("INSERT INTO sales VALUES (1, 1, DATE'1995-05-01', 70), (2, 1, DATE'1995-05-01', 80),"
+           " (3, 2, DATE'1995-05-01', 20), (1, 3, DATE'1995-05-01', 100), (1, 3, DATE'1993-05-01', 7)")  # fmt: skip
+    for view in (city, category):
+        report = view.refresh()
+        assert report.technique == "change tables"
+        assert report.rows_read is not None
+        assert report.rows_read["default.sales"] == 5
+    assert rows(wh, shown) == [("C1", 860, 7), ("C2", 330, 4)]
+    # the paper's deletion: all sales of the second category go, and so does its row
+    wh.sql("DELETE FROM sales WHERE itemID IN (2, 3)")
+    assert category.refresh().rows_read == {"default.sales": 6, "default.items": 4, "default.CategorySales": 2}
+    assert rows(wh, shown) == [("C1", 740, 5)]
+    # a change beside the aggregate reads it; both at once fold into one commit
+    wh.script("UPDATE stores SET city = 'Z' WHERE storeID = 1; INSERT INTO sales VALUES (1, 2, DATE'1996-01-01', 9)")
+    city.refresh()
+    category.refresh()
+
+
+PARTS = """SELECT k, count(*) AS n, count(v) AS nv, sum(v) AS s, avg(v) AS av, avg(i) AS ai, sum(i) AS si,
+  min(i) AS lo, max(x) AS hi, sum(x) AS sx, avg(x) AS ax, bool_or(i > 3) AS any3, bit_or(i) AS bits,
+  sum(v) FILTER (WHERE i > 1) AS s1, max(i) - min(i) AS spread FROM t GROUP BY k"""
+OTHERS = {
+    "one": "SELECT count(*) AS n, sum(i) AS s, min(i) AS lo FROM t",
+    "d": "SELECT DISTINCT k, i FROM t",
+    "u": "SELECT k FROM t UNION SELECT i FROM t",
+    "r": "SELECT k, i, sum(v) AS s FROM t GROUP BY ROLLUP (k, i)",
+    "e": "SELECT k + 1 AS k1, sum(i) + 1 AS s FROM t WHERE i IS NOT NULL GROUP BY k + 1 HAVING k1 > 0",
+}
+HISTORY = (
+    "INSERT INTO t VALUES (1, 5, 1.10, 0.1D), (4, 1, NULL, 0.2D), (NULL, NULL, 2.20, NULL)",
+    "DELETE FROM t WHERE i = 2",
+    "UPDATE t SET i = i - 3 WHERE k = 1",
+    "INSERT INTO t VALUES (2, -9, 0, 9D); DELETE FROM t WHERE i = -9",
+    "DELETE FROM t WHERE k IS NULL OR k = 4",
+    "MERGE INTO t USING (SELECT 1 AS k) q ON t.k = q.k WHEN MATCHED AND t.i < 2 THEN DELETE"
+    " WHEN MATCHED THEN UPDATE SET v = NULL",
+    "DELETE FROM t",
+    "INSERT INTO t VALUES (1, NULL, NULL, NULL)",
+)
+
+
+@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_every_part_through_a_history(wh: Warehouse, use_rs: bool) -> None:
+    wh.use_rs = use_rs
+    wh.sql("CREATE TABLE t (k INT, i INT, v DECIMAL(9, 2), x DOUBLE)")
+    wh.sql("INSERT INTO t VALUES (1, 1, 1.5, 0.5D), (1, 2, 2.5, 0.3D), (2, 2, NULL, 1e300D), (2, 7, 3, -1e300D)")
+    views = [Kept(wh, "parts", PARTS), *(Kept(wh, name, query) for name, query in OTHERS.items())]
+    for change in HISTORY:
+        wh.script(change)
+        for view in views:
+            assert view.refresh_only(None).technique in ("change tables", "none")
+        check_all(views)
+
+
+def test_only_untold_groups_are_computed_again(wh: Warehouse) -> None:
+    wh.sql("CREATE TABLE t (k INT, i INT)")
+    wh.sql("INSERT INTO t SELECT id % 3, id FROM range(30)")
+    view = Kept(wh, "lows", "SELECT k, min(i) AS lo FROM t GROUP BY k")
+    wh.sql("DELETE FROM t WHERE i IN (9, 10, 11)")
+    told = view.refresh()
+    assert told.rows_read == {"default.t": 3, "default.lows": 3}, "no minimum went away"
+    wh.sql("DELETE FROM t WHERE i = 0")
+    untold = view.refresh()
+    assert untold.rows_read is not None
+    assert untold.rows_read["default.t"] > 3
+    assert untold.rows_changed == 2
+
+
+def test_a_view_pinned_to_the_base_rule(wh: Warehouse) -> None:
+    wh.sql("CREATE TABLE t (k INT, i INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    wh.sql("INSERT INTO t VALUES (1, 10), (1, 10), (2, 30)")
+    query = "SELECT k, sum(i) AS s FROM t GROUP BY k"
+    base = Kept(wh, "b", query, "TBLPROPERTIES (deltaic.technique = 'base')")
+    auto = Kept(wh, "a", query)
+    for change in ("INSERT INTO t VALUES (1, 5)", "UPDATE t SET i = 11 WHERE i = 10", "DELETE FROM t WHERE k = 2"):
+        wh.sql(change)
+        assert (base.refresh().technique, auto.refresh().technique) == ("base (keys)", "change tables")
