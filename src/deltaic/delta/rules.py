@@ -229,6 +229,9 @@ class Derivation:
             case Filter() if is_unstable(node.predicate, unstable_columns(node.input)):
                 # a shaky filter may have let the row pass before: do not trust it about the past
                 return self.touched(node.input, exprs)
+            case Filter() if _is_keyed(node.input):
+                # to know which keys pass, and passed, would be to compute both answers
+                return self.touched(node.input, exprs)
             case Aggregate() if _only(exprs, node.groups):
                 keys = self.keys(node)
                 if keys is None:
@@ -281,6 +284,12 @@ class Derivation:
         old = restrict(self.old(node.input), node.partition, keys)
         branches = tuple(_keyed(part, exprs) for part in (new, old))
         return UnionAll(branches, branches[0].schema)
+
+
+def _is_keyed(node: Node) -> bool:
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return isinstance(node, Aggregate | Window)
 
 
 def partition_of(node: Aggregate | Window) -> tuple[Expr, ...]:
