@@ -54,6 +54,7 @@ OTHERS = {
     "d": "SELECT DISTINCT k, i FROM t",
     "u": "SELECT k FROM t UNION SELECT i FROM t",
     "r": "SELECT k, i, sum(v) AS s FROM t GROUP BY ROLLUP (k, i)",
+    "h": "SELECT k, sum(i) AS s, min(i) AS lo FROM t GROUP BY k HAVING sum(i) > 3 OR count(*) = 1",
     "e": "SELECT k + 1 AS k1, sum(i) + 1 AS s FROM t WHERE i IS NOT NULL GROUP BY k + 1 HAVING k1 > 0",
 }
 HISTORY = (
@@ -94,6 +95,23 @@ def test_only_untold_groups_are_computed_again(wh: Warehouse) -> None:
     assert untold.rows_read is not None
     assert untold.rows_read["default.t"] > 3
     assert untold.rows_changed == 2
+
+
+def test_groups_that_having_hides(wh: Warehouse) -> None:
+    """They are stored and not shown, to people and to views above alike."""
+    wh.sql("CREATE TABLE t (k INT, i INT)")
+    wh.sql("INSERT INTO t VALUES (1, 1), (2, 5), (3, 2)")
+    view = Kept(wh, "large", "SELECT k, sum(i) AS s FROM t GROUP BY k HAVING sum(i) >= 5")
+    above = Kept(wh, "above", "SELECT count(*) AS n, sum(s) AS s FROM large")
+    changes = ("INSERT INTO t VALUES (1, 4)", "DELETE FROM t WHERE k = 2", "INSERT INTO t VALUES (2, 1)")
+    for change in (*changes, "UPDATE t SET i = 9 WHERE k = 3"):
+        wh.sql(change)
+        report = view.refresh_only()
+        assert report.rows_read is not None
+        assert report.rows_read["default.t"] <= 2, "only the change"
+        above.refresh_only(None)
+        check_all([view, above])
+    assert len(rows(wh, "SELECT * FROM large")) == 2
 
 
 def test_a_view_pinned_to_the_base_rule(wh: Warehouse) -> None:

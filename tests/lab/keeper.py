@@ -1,7 +1,7 @@
 """Keeps the views of a case on DuckDB with the engine's own algebra, delta rules and programs."""
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import Field, Scan, State
+from deltaic.algebra.nodes import SHOWN, Field, Scan, State
 from deltaic.algebra.reasons import Reason
 from deltaic.plan.maintain import Maintenance, Way, choose
 from deltaic.plan.program import (
@@ -119,7 +119,9 @@ class KeptView:
         )
 
     def visible(self) -> str:
-        return f"SELECT {', '.join(quote(n) for n in self.names)} FROM {quote(self.table)}"
+        hides = isinstance(self.way, Maintenance) and SHOWN in self.way.hidden
+        where = f" WHERE {quote(SHOWN)}" if hides else ""
+        return f"SELECT {', '.join(quote(n) for n in self.names)} FROM {quote(self.table)}{where}"
 
 
 def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:

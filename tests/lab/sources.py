@@ -205,7 +205,8 @@ def _named_join(ctx: Context, left: Source, right: Source, shared: list[tuple[Re
     using = "" if natural else " USING (" + ", ".join(identifier(one.name) for one, _ in keys) + ")"
     sql = f"{left.sql} {'NATURAL ' * natural}{_KEYWORDS[kind]} {right.sql}{using}"
     if kind in ("semi", "anti"):
-        return replace(left, sql=sql, size=left.size / 2, lone_alias=None)
+        # Spark's star then has the keys first, DuckDB's has not
+        return replace(left, sql=sql, size=left.size / 2, lone_alias=None, plain_star=False)
     merged = {ref.name.lower() for ref, _ in keys}
     sides = [ref for ref in left.scope + right.scope if ref.name.lower() not in merged]
     ahead = [replace(one, sql=identifier(one.name), outer=None, grade=max(one.grade, two.grade)) for one, two in keys]

@@ -18,6 +18,9 @@ WEIGHT = "__deltaic_d"
 
 RESERVED_PREFIX = "__deltaic_"
 
+SHOWN = "__deltaic_shown"
+"""In the table of a view that stores groups its HAVING hides: whether a reader sees the row."""
+
 
 @dataclass(frozen=True)
 class Field:

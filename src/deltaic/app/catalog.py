@@ -82,20 +82,23 @@ class Catalog(ABC):
 
     def register(self, definition: Definition) -> None:
         """Lets people read the view by its name: a Spark VIEW that shows the user's columns only."""
-        ref = self.view_ref(definition.schema, definition.name)
-        columns = ", ".join(quote(column) for column in definition.columns)
         comment = f" COMMENT {text_literal(definition.comment)}" if definition.comment else ""
         kind, name = _reader(definition.schema, definition.name)
-        self.spark.sql(f"CREATE OR REPLACE {kind} {name}{comment} AS SELECT {columns} FROM {ref.relation}")
+        self.spark.sql(f"CREATE OR REPLACE {kind} {name}{comment} AS {self.reading(definition)}")
+
+    def reading(self, definition: Definition) -> str:
+        """The SELECT that gives what people see: the query's columns, and only the rows that are shown."""
+        ref = self.view_ref(definition.schema, definition.name)
+        columns = ", ".join(quote(column) for column in definition.columns)
+        shown = Log(ref, self.spark).snapshot().shown
+        return f"SELECT {columns} FROM {ref.relation}" + (f" WHERE {quote(shown)}" if shown else "")
 
     def register_odd_names(self, session: SparkSession) -> None:
         """Temporary readers are one session's own; another that runs a view's query needs them too."""
         for schema, name in self.view_names():
             if not _is_plain(schema, name):
                 definition = self.definition(schema, name)
-                columns = ", ".join(quote(column) for column in definition.columns)
-                relation = self.view_ref(schema, name).relation
-                session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS SELECT {columns} FROM {relation}")
+                session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS {self.reading(definition)}")
 
     def unregister(self, schema: str, name: str) -> None:
         self.spark.sql(f"DROP VIEW IF EXISTS {_reader(schema, name)[1]}")

@@ -294,7 +294,7 @@ def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
         source, read = compiled.sources[key], reads[key]
         columns = ", ".join(quote(f.name) for f in source.columns)
         pieces.append(sql[here:start])
-        pieces.append(f"(SELECT {columns} FROM {read.relation} VERSION AS OF {read.new})")
+        pieces.append(f"(SELECT {columns} FROM {read.relation} VERSION AS OF {read.new}{read.where})")
         if not named[start].alias:
             pieces.append(f" AS {quote(named[start].name)}")
         here = end

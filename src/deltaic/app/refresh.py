@@ -143,19 +143,19 @@ class Refresher:
             own = list(_source_reasons(source, before, snapshot, _used(compiled, key, snapshot)))
             reasons.extend(own)
             if before is None or own or reasons:
-                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version)
+                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version, shown=snapshot.shown)
                 continue
             try:
                 change = self.change(source, before.version, snapshot.version, used.get(key, []))
             except HistoryGone as gone:
                 reasons.append(Reason(Code.HISTORY_GONE, gone.what))
-                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version)
+                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version, shown=snapshot.shown)
                 continue
             changes[key] = change
             reads[key] = SourceRead(
                 key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
                 change.rows, change.reason, change.after, change.upto,
-                self.small_states(source, before.version, snapshot.version, used.get(key, [])),
+                self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
             )  # fmt: skip
         return reads, changes
 
@@ -370,7 +370,8 @@ def progress_of(
 def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str, SourceRead]:
     """The reads of a view that is computed whole."""
     return {
-        key: SourceRead(key, source.ref.relation, None, states[key].version) for key, source in compiled.sources.items()
+        key: SourceRead(key, source.ref.relation, None, states[key].version, shown=states[key].shown)
+        for key, source in compiled.sources.items()
     }
 
 

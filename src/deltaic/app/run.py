@@ -146,7 +146,7 @@ class Run:
             return
         assert step.version is not None
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
-        rows = read_state_rs(ref, step.version, dict(step.columns))
+        rows = read_state_rs(ref, step.version, dict(step.columns), step.shown)
         self.named_arrow(rows, self.schema(ref, step.version, step.columns), ref, step)
 
     def schema(self, ref: TableRef, version: int, columns: Iterable[tuple[str, str]]) -> StructType:

@@ -14,7 +14,6 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from deltaic.algebra.expr import quote
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.definition import Definition, checked_properties, recorded_settings
@@ -116,9 +115,7 @@ class Warehouse:
         schema, plain = self.split(name)
         if (schema.lower(), plain.lower()) in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
             definition = self.catalog.definition(schema, plain)
-            columns = ", ".join(quote(c) for c in definition.columns)
-            relation = self.catalog.view_ref(definition.schema, definition.name).relation
-            return self.spark.sql(f"SELECT {columns} FROM {relation}")
+            return self.spark.sql(self.catalog.reading(definition))
         return self.spark.table(name)
 
     def refresh(self, name: str | None = None, *, full: bool = False) -> Report | list[Report]:

@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from deltaic.algebra.expr import Expr, col, join_parts
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts
 from deltaic.algebra.nodes import (
+    SHOWN,
     WEIGHT,
     Aggregate,
     Apply,
@@ -142,18 +143,38 @@ def _candidates(query: Project, technique: str) -> Iterator[Maintenance]:
 
 def _by_changes(query: Project, top: Aggregate) -> Iterator[Maintenance]:
     found = kept(top)
-    if isinstance(found, str) or not _filters_groups_only(query, top):
+    if isinstance(found, str):
         return
-    items = tuple(Item(f"{STATE_PREFIX}{n}", col(p.name), p.item.type) for n, p in enumerate(found.parts))
-    for way in _by_key(_replaced(query, top, found.top), found.top, key_exprs(found.top), items):
-        names = dict(zip(found.parts, way.key[len(way.key) - len(items) :], strict=True))
+    items = [Item(f"{STATE_PREFIX}{n}", col(p.name), p.item.type) for n, p in enumerate(found.parts)]
+    if not _filters_groups_only(query, top):
+        query, shown = _unfiltered(query, top)
+        items.append(Item(SHOWN, shown, "boolean", False))
+    for way in _by_key(_replaced(query, top, found.top), found.top, key_exprs(found.top), tuple(items)):
+        carried = way.key[len(way.key) - len(items) :]
         key = way.key[: len(way.key) - len(items)]
-        stored = tuple((part.name, name) for part, name in names.items())
+        stored = tuple((part.name, name) for part, name in zip(found.parts, carried, strict=False))
         yield replace(way, way=Way.CHANGES, key=key, kept=found, stored=stored)
 
 
+def _unfiltered(query: Project, top: Aggregate) -> tuple[Project, Expr]:
+    """The query without its filters above the aggregate, and when a row passes them: all groups are kept."""
+    items, passes = query.items, list[Expr]()
+    node = query.input
+    while node is not top:
+        if isinstance(node, Project):
+            by = node.by_name
+            items = tuple(replace(item, expr=item.expr.substitute(by)) for item in items)
+            passes = [predicate.substitute(by) for predicate in passes]
+        elif isinstance(node, Filter):
+            passes.append(node.predicate)
+        node = node.inputs[0]
+    every = conjunction(*passes)
+    assert every is not None
+    return Project(top, items), join_parts("coalesce(", every, ", FALSE)")
+
+
 def _filters_groups_only(query: Node, top: Aggregate) -> bool:
-    """Whether no filter above the aggregate looks at what it computes: such groups would be stored nowhere."""
+    """Whether no filter above the aggregate looks at what it computes: what such a one hides may be shown later."""
     fixed = {item.name for item in top.groups}
     chain: list[Node] = []
     while query is not top:

@@ -46,6 +46,12 @@ class SourceRead:
     change_from: int | None = None
     change_upto: int | None = None
     rs_states: frozenset[State] = frozenset()
+    shown: str | None = None
+    """The column that says which rows count, in a view that hides some."""
+
+    @property
+    def where(self) -> str:
+        return f" WHERE {quote(self.shown)}" if self.shown else ""
 
     @property
     def changed(self) -> bool:
@@ -77,6 +83,7 @@ class ReadState(Step):
     state: State = State.NEW
     version: int | None = None
     columns: tuple[tuple[str, str], ...] = ()
+    shown: str | None = None
 
 
 @dataclass(frozen=True)
@@ -212,18 +219,19 @@ def _reads(
             version = read.new if state is State.NEW else read.old
             small = state in read.rs_states
             pairs = tuple((column, column) for column in columns)
-            steps.append(_read_state(read.name, read.relation, version, small, name, source, state, pairs))
+            steps.append(_read_state(read.name, read.relation, version, small, name, source, state, pairs, read.shown))
     return steps
 
 
 def _read_state(
     what: str, relation: str, version: int | None, small: bool, name: str,
-    source: str, state: State, columns: tuple[tuple[str, str], ...],
+    source: str, state: State, columns: tuple[tuple[str, str], ...], shown: str | None = None,
 ) -> ReadState:  # fmt: skip
     listed = ", ".join(quote(a) if a == b else f"{quote(a)} AS {quote(b)}" for a, b in columns)
-    sql = "" if small else f"SELECT {listed} FROM {relation} VERSION AS OF {version}"
+    where = f" WHERE {quote(shown)}" if shown else ""
+    sql = "" if small else f"SELECT {listed} FROM {relation} VERSION AS OF {version}{where}"
     title = f"read {what} as of version {version}" + (" (small, by delta-rs)" if small else "")
-    return ReadState(title, sql, name, source=source, state=state, version=version, columns=columns)
+    return ReadState(title, sql, name, source=source, state=state, version=version, columns=columns, shown=shown)
 
 
 def _read_view(view: StoredView) -> ReadState:
@@ -238,7 +246,8 @@ def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredVi
 
     def pinned(scan: Scan) -> str:
         read = reads[scan.source]
-        return f"{read.relation} VERSION AS OF {read.new}"
+        pinned = f"{read.relation} VERSION AS OF {read.new}"
+        return f"(SELECT * FROM {pinned}{read.where})" if read.shown else pinned
 
     columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())
     return f"SELECT {columns} FROM (\n{render(simplify(way.root), pinned)}\n)"

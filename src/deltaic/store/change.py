@@ -83,21 +83,21 @@ def plan_change(
     no_rs = _why_no_rs(log, commits, columns, rows, rs_rows) if allow_rs else "delta-rs not wanted"
     if no_rs is None:
         return ChangePlan("feed-rs", first, last, None, rows, "change feed, small, read by delta-rs")
-    sql = _feed_sql(log.ref, first, last, columns)
+    sql = _feed_sql(log.ref, first, last, columns, log.snapshot(last).shown)
     return ChangePlan("feed", first, last, sql, rows, f"change feed, read by Spark ({no_rs})")
 
 
 # --- the change feed ------------------------------------------------------------------------------
 
 
-def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> str:
+def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str], shown: str | None) -> str:
     function, name = ("table_changes", ref.relation)
     if ref.path is not None and ref.relation.startswith("delta."):
         function, name = ("table_changes_by_path", ref.path)
     sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1L ELSE -1L END"
     return (
         f"SELECT {_selected(columns)}{sign} AS {quoted(COUNT)} "
-        f"FROM {function}({text_literal(name)}, {after + 1}, {upto})"
+        f"FROM {function}({text_literal(name)}, {after + 1}, {upto})" + (f" WHERE {quoted(shown)}" if shown else "")
     )
 
 
@@ -209,7 +209,7 @@ def _small(files: Sequence[FileAction], rows: int | None, rs_rows: int) -> bool:
 def read_change_rs(ref: TableRef, kind: str, after: int, upto: int, columns: Sequence[str]) -> pa.Table:
     """The change in (after, upto] by delta-rs, where plan_change says so: `columns` and `__deltaic_d`."""
     if kind == "states-rs":
-        return read_difference_rs(ref, after, upto, columns, COUNT)
+        return read_difference_rs(ref, after, upto, columns, COUNT, Log(ref).snapshot(upto).shown)
     if ref.path is None:
         raise SourceError(f"{ref.name} is not on this machine")
     # delta-rs reads these names as SQL does: without quotes they become lower case
@@ -230,10 +230,12 @@ def read_change_rs(ref: TableRef, kind: str, after: int, upto: int, columns: Seq
 def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], reason: str) -> ChangePlan:
     after, upto = commits[0].version - 1, commits[-1].version
     difference = differing_files(commits)
+    shown = log.snapshot(upto).shown
+    only = f" AND {quoted(shown)}" if shown else ""
     sides = [(upto, 1, difference.new), (after, -1, log.described(difference.old, after))]
     selects = [
         f"SELECT {_selected(columns)}{sign}L AS {quoted(COUNT)} FROM {log.ref.as_of(version)} "
-        f"WHERE {reads_only(files, log.snapshot(version))}"
+        f"WHERE {reads_only(files, log.snapshot(version))}{only}"
         for version, sign, files in sides
         if files
     ]

@@ -51,16 +51,20 @@ def _files(path: str, version: int) -> list[str]:
     return [str(file) for file in pa.table(rs.opened(path, version).get_add_actions())["path"].to_pylist()]
 
 
-def read_state_rs(ref: TableRef, version: int, columns: Mapping[str, str]) -> pa.Table:
-    """These columns of a version, each under the name beside it."""
+def read_state_rs(ref: TableRef, version: int, columns: Mapping[str, str], shown: str | None = None) -> pa.Table:
+    """These columns of a version, each under the name beside it; of the rows that are shown, if some are not."""
     wanted = ", ".join(f"{rs_quoted(name)} AS {rs_quoted(given)}" for name, given in columns.items())
-    return _asked(f"SELECT {wanted} FROM state", state=(ref, version))
+    where = f" WHERE {rs_quoted(shown)}" if shown else ""
+    return _asked(f"SELECT {wanted} FROM state{where}", state=(ref, version))
 
 
-def read_difference_rs(ref: TableRef, old: int, new: int, columns: Sequence[str], count: str) -> pa.Table:
+def read_difference_rs(
+    ref: TableRef, old: int, new: int, columns: Sequence[str], count: str, shown: str | None
+) -> pa.Table:
     """What two versions do not share, each row counted 1 or -1."""
+    where = f" WHERE {rs_quoted(shown)}" if shown else ""
     wanted = ", ".join(rs_quoted(name) for name in columns)
-    both = f"SELECT {wanted}, 1 AS __deltaic_sign FROM present UNION ALL SELECT {wanted}, -1 FROM past"
+    both = f"SELECT {wanted}, 1 AS __deltaic_sign FROM present{where} UNION ALL SELECT {wanted}, -1 FROM past{where}"
     netted = f"SELECT {wanted}, sum(__deltaic_sign) AS __deltaic_sum FROM ({both}) GROUP BY {wanted}"
     repeated = f"SELECT *, unnest(range(0, abs(__deltaic_sum))) AS __deltaic_copy FROM ({netted})"
     sign = f"CASE WHEN __deltaic_sum > 0 THEN 1 ELSE -1 END AS {rs_quoted(count)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from deltaic.algebra.nodes import SHOWN
 from deltaic.errors import SourceError
 from deltaic.store import rs
 from deltaic.store.quoting import quoted
@@ -63,6 +64,11 @@ class Snapshot:
     @property
     def change_feed(self) -> bool:
         return feed_on(self.properties)
+
+    @property
+    def shown(self) -> str | None:
+        """The column that says which rows count, in the table of a view that hides some."""
+        return SHOWN if SHOWN in self.columns else None
 
 
 def feed_on(properties: Mapping[str, str]) -> bool:
