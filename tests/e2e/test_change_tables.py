@@ -3,6 +3,7 @@
 import pytest
 
 from deltaic import Warehouse
+from deltaic.errors import NameProblem
 from tests.e2e.conftest import Kept, check_all, rows
 
 RETAIL = """
@@ -95,6 +96,42 @@ def test_only_untold_groups_are_computed_again(wh: Warehouse) -> None:
     assert untold.rows_read is not None
     assert untold.rows_read["default.t"] > 3
     assert untold.rows_changed == 2
+
+
+def test_what_a_review_found(wh: Warehouse) -> None:
+    """Wide decimals, line breaks inside texts and names, nested keys, numbers that overflow in the change only."""
+    wh.sql("CREATE TABLE t (k INT, s STRING, x DECIMAL(28, 10), b BIGINT, a ARRAY<INT>, v VARIANT)")
+    first = (
+        "SELECT 1, concat('a', chr(10), 'b'), 1.0000000001, -9223372036854775808, array(1), parse_json('{\"a\": 1}')"
+    )
+    wh.sql(f"INSERT INTO t {first}")
+    wh.sql("INSERT INTO t SELECT 2, concat('a', chr(10), '  b'), 2, 1, array(2), parse_json('{\"a\": 5}')")
+    views = [
+        Kept(wh, "wide", "SELECT k, sum(x) AS s, avg(b) AS m FROM t GROUP BY k"),
+        Kept(wh, "breaks", "SELECT k FROM (SELECT k, s FROM t WHERE s = 'a\nb') WHERE k > 0"),
+        Kept(wh, "named", "SELECT k AS `a\nb`, min(x) AS lo FROM t GROUP BY k"),
+        Kept(wh, "nested", "SELECT a, max(k) AS m FROM t GROUP BY a"),
+        Kept(wh, "variants", "SELECT k, max(variant_get(v, '$.a', 'int')) AS a FROM t GROUP BY k"),
+    ]
+    over = Kept(wh, "over", "SELECT k, sum(b) AS s FROM t GROUP BY k")
+    assert rows(wh, "SELECT k FROM breaks") == [(1,)]
+    wh.sql("INSERT INTO t SELECT 1, 'c', 3.0000000007, 7, array(0), parse_json('{\"a\": 7}')")
+    for view in (*views, over):
+        view.refresh()
+    wh.sql("DELETE FROM t WHERE b < 0")
+    assert "OVERFLOW" in over.refresh("full").reasons[0]
+    with pytest.raises(NameProblem, match="is a materialized view"):
+        wh.sql("CREATE OR REPLACE VIEW over AS SELECT 1 AS k")
+    with pytest.raises(NameProblem, match="is a materialized view"):
+        wh.sql("ALTER VIEW over RENAME TO under")
+
+
+def test_an_unstable_filter_on_an_aggregate(wh: Warehouse) -> None:
+    """Which row is first is luck: what it counts cannot be taken back later."""
+    wh.sql("CREATE TABLE t (k INT, v INT)")
+    ranked = "(SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY k) AS rn FROM t)"
+    query = f"SELECT k, max(v) FILTER (WHERE rn = 1) AS m FROM {ranked} GROUP BY k"
+    assert "change tables" not in wh.explain(f"CREATE MATERIALIZED VIEW v AS {query}")
 
 
 def test_groups_that_having_hides(wh: Warehouse) -> None:

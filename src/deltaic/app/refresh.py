@@ -17,7 +17,7 @@ from deltaic.app.compile import Compiled, Source, pinned_text
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.report import Report
 from deltaic.app.run import Outcome, Run
-from deltaic.errors import HistoryGone, NotIncremental
+from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.maintain import Maintenance, Way
 from deltaic.plan.program import ARTIFACT, MISMATCH
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, refresh_steps
@@ -89,7 +89,7 @@ class Refresher:
             reads = self.unchanged(last, pins or {})
             if reads is not None:
                 return Plan(definition, None, "noop", "none", (), reads, [], table, last)
-        compiled = self.warehouse.compiled(definition)
+        compiled = self.compiled(definition)
         states = self.states(compiled, _not_back(pins or {}, last))
         reads, changes = self.reads(compiled, states, last, reasons)
         if isinstance(compiled.way, Reason):
@@ -98,6 +98,13 @@ class Refresher:
             reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
         reasons.extend(_size_reasons(definition, compiled, states, changes))
         return self.decided(definition, compiled, table, last, reads, reasons, states)
+
+    def compiled(self, definition: Definition) -> Compiled:
+        """A query that was right when the view was made can be wrong now: the error then says whose it is."""
+        try:
+            return self.warehouse.compiled(definition)
+        except DeltaicError as error:
+            raise type(error)(f"{definition.full_name}: {error.what}", at=error.at, hint=error.hint) from error
 
     def unchanged(self, last: Progress, pins: Mapping[str, int]) -> dict[str, SourceRead] | None:
         """The reads of a view whose sources have not moved: milliseconds, and no Spark."""
@@ -440,4 +447,6 @@ def _recoverable(error: Exception) -> Reason | None:
         return Reason(Code.HISTORY_GONE, "a past state that the refresh needs can no longer be read")
     if MISMATCH in str(error):
         return Reason(Code.VIEW_MISMATCH, "a row was deleted more often than the view holds it")
+    if any(code in str(error) for code in ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")):
+        return Reason(Code.OVERFLOW, "adding up what changed went out of a type's range")
     return None

@@ -205,6 +205,8 @@ class Run:
             lost = self.arrow.filter(marked).select(list(key))
             self.arrow = self.arrow.filter(pc.invert(marked)).drop_columns([AGAIN])
             self.seen[Only.AGAIN] = lost.num_rows > 0
+            if not lost.num_rows:
+                return
             keys = arrow_to_spark(self.session, lost, StructType([frame.schema[name] for name in key]))
         else:
             marked_rows = f"`{AGAIN}` AND `{OP}` = 1"

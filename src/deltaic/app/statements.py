@@ -21,6 +21,7 @@ from deltaic.errors import (
 )
 from deltaic.sql.statements import (
     AlterView,
+    ChangePlainView,
     ChangeSchema,
     CreateTable,
     CreateView,
@@ -92,6 +93,8 @@ class Executor:
                 return self.change_schema(statement)
             case RenameTable():
                 return self.rename(statement)
+            case ChangePlainView():
+                return self.change_plain_view(statement)
             case CreateTable():
                 return self.create_table(statement)
             case SparkStatement():
@@ -250,6 +253,13 @@ class Executor:
             else:
                 self.catalog.make_schema(name)
         return result
+
+    def change_plain_view(self, statement: ChangePlainView) -> DataFrame:
+        schema, name = self._place(statement.name)
+        if (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
+            hint = "ALTER MATERIALIZED VIEW ... AS changes its query."
+            raise NameProblem(f"{schema}.{name} is a materialized view", hint=hint)
+        return self.spark(statement.sql)
 
     def rename(self, statement: RenameTable) -> DataFrame:
         schema, name = self._place(statement.name)

@@ -109,7 +109,8 @@ def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None,
     if delta is None:
         return None, tables
     shaky = unstable_columns(top.input)
-    derivation.shaky.extend((top, p.value) for p in parts if p.value is not None and is_unstable(p.value, shaky))
+    exprs = [expr for part in parts for expr in (part.value, part.where) if expr is not None]
+    derivation.shaky.extend((top, expr) for expr in exprs if is_unstable(expr, shaky))
     # Rows that came and went again, or that two terms of a join's delta count and uncount, are no extremes:
     # equal rows are netted first. What adds up needs no netting, and is added up on the way.
     looked_at = used.union(*(part.looked_at for part in parts if part.moment is None))
@@ -143,7 +144,7 @@ def _candidates(query: Project, technique: str) -> Iterator[Maintenance]:
 
 def _by_changes(query: Project, top: Aggregate) -> Iterator[Maintenance]:
     found = kept(top)
-    if isinstance(found, str):
+    if isinstance(found, str) or _cannot_be_netted(found):
         return
     items = [Item(f"{STATE_PREFIX}{n}", col(p.name), p.item.type) for n, p in enumerate(found.parts)]
     if not _filters_groups_only(query, top):
@@ -154,6 +155,11 @@ def _by_changes(query: Project, top: Aggregate) -> Iterator[Maintenance]:
         key = way.key[: len(way.key) - len(items)]
         stored = tuple((part.name, name) for part, name in zip(found.parts, carried, strict=False))
         yield replace(way, way=Way.CHANGES, key=key, kept=found, stored=stored)
+
+
+def _cannot_be_netted(found: Kept) -> bool:
+    names = frozenset[str]().union(*(part.looked_at for part in found.parts if part.moment is None))
+    return any(_is_ungroupable(found.top.input.fields[name].type) for name in names)
 
 
 def _unfiltered(query: Project, top: Aggregate) -> tuple[Project, Expr]:
@@ -281,9 +287,13 @@ def _preserved(node: Node) -> Iterator[Node]:
                 yield from _preserved(node.right)
 
 
+def _is_ungroupable(kind: str) -> bool:
+    return any(word in kind for word in ("map<", "variant", "void", "geometry", "geography"))
+
+
 def _ungroupable(query: Project) -> Reason | None:
     for item in query.items:
-        if any(kind in item.type for kind in ("map<", "variant", "void", "geometry", "geography")):
+        if _is_ungroupable(item.type):
             return Reason(
                 Code.UNGROUPABLE_TYPE,
                 f"column {item.name.split('#')[0]} is of type {item.type}, whose values cannot be compared",

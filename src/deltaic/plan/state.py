@@ -132,15 +132,13 @@ class _Keeping:
 
     def average(self, item: Item, call: Call) -> Expr | None:
         kind, argument = call.types[0], call.arguments[0]
-        if kind in ("float", "double"):
-            total = self.part(_call("sum", argument, call.where), "double", call, Fold.ADD_FLOAT, None)
+        if kind in ("float", "double", "bigint"):  # Spark adds integers up as DOUBLE: large ones round
+            wide = join_parts("CAST(", argument, " AS DOUBLE)")
+            total = self.part(_call("sum", wide, call.where), "double", call, Fold.ADD_FLOAT, None)
             return self.unless_none(call, join_parts(col(total), " / ", col(self.known(call))))
         if kind in INTEGERS:
-            # Spark adds integers up as DOUBLE here; as wide decimals they neither overflow nor round
-            wide = join_parts("CAST(", argument, " AS DECIMAL(38,0))") if kind == "bigint" else argument
-            moment = Moment(wide, "decimal(38,0)" if kind == "bigint" else kind, call.where)
-            stored = moment.type if kind == "bigint" else "bigint"
-            total = self.part(_call("sum", wide, call.where), stored, call, Fold.ADD, moment)
+            moment = Moment(argument, kind, call.where)
+            total = self.part(_call("sum", argument, call.where), "bigint", call, Fold.ADD, moment)
             return self.unless_none(call, join_parts("CAST(", col(total), " AS DOUBLE) / ", col(self.known(call))))
         precision = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
         if precision is None or int(precision[1]) > 15:  # the division would round before Spark's own does
@@ -325,7 +323,11 @@ def change_items(part: Part) -> tuple[Item, ...]:
         condition = conjunction(*terms)
         assert condition is not None
         assert part.value is not None
-        times = join_parts("(", part.value, ") * ", col(WEIGHT)) if part.fold is Fold.ADD_FLOAT else part.value
+        times = (
+            join_parts("CAST(", part.value, " AS DOUBLE) * ", col(WEIGHT))
+            if part.fold is Fold.ADD_FLOAT
+            else part.value
+        )
         return join_parts("CASE WHEN ", condition, " THEN ", times, " END")
 
     gone = function if part.fold in (Fold.LEAST, Fold.GREATEST) else "count"
@@ -341,9 +343,10 @@ def folded(part: Part, old: Expr) -> Expr:
     came = col(part.name + INSERTED)
     match part.fold:
         case Fold.ADD:
-            change = join_parts("coalesce(", col(part.name), ", 0)")
-            value = join_parts("coalesce(", old, ", 0) + ", change)
-            return join_parts("CAST(", value, f" AS {part.item.type})")
+            kind = part.item.type
+            zero, change = f"CAST(0 AS {kind})", join_parts("CAST(", col(part.name), f" AS {kind})")
+            value = join_parts("coalesce(", old, f", {zero}) + coalesce(", change, f", {zero})")
+            return join_parts("CAST(", value, f" AS {kind})")
         case Fold.ADD_FLOAT:
             return join_parts(
                 "CASE WHEN ", old, " IS NULL THEN ", came, " ELSE ", old, " + coalesce(", came, ", 0) END"

@@ -31,19 +31,39 @@ from deltaic.algebra.nodes import (
 
 def render(node: Node, relation: Callable[[Scan], str]) -> str:
     """The SELECT that computes `node`; `relation` names the table a scan reads."""
-    return _Renderer(relation).select(node)
+    return _Renderer(lambda scan: _held(relation(scan))).select(node).replace(_BREAK, "\n")
+
+
+_BREAK = "\0"
+"""Stands for a line break of the user's own (in a literal, a comment, a name) until the text is indented."""
+
+
+def _held(text: str) -> str:
+    return text.replace("\n", _BREAK)
+
+
+def _sql(expr: Expr) -> str:
+    return _held(expr.sql)
+
+
+def _quoted(name: str) -> str:
+    return _held(quote(name))
 
 
 def select_list(items: Iterable[Item]) -> str:
+    return _listed(items).replace(_BREAK, "\n")
+
+
+def _listed(items: Iterable[Item]) -> str:
     return ", ".join(_aliased(item.expr, item.name) for item in items)
 
 
 def _aliased(expr: Expr, name: str) -> str:
-    return quote(name) if expr.column == name else f"{expr.sql} AS {quote(name)}"
+    return _quoted(name) if expr.column == name else f"{_sql(expr)} AS {_quoted(name)}"
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(quote(name) for name in names)
+    return ", ".join(_quoted(name) for name in names)
 
 
 class _Renderer:
@@ -59,26 +79,26 @@ class _Renderer:
 
     @select.register
     def _(self, node: Scan) -> str:
-        columns = [f"{quote(column.origin)} AS {quote(column.field.name)}" for column in node.scanned]
+        columns = [f"{_quoted(column.origin)} AS {_quoted(column.field.name)}" for column in node.scanned]
         if node.state is State.CHANGE:
-            columns.append(quote(WEIGHT))
+            columns.append(_quoted(WEIGHT))
         return f"SELECT {', '.join(columns) or '1'} FROM {self.relation(node)}"
 
     @select.register
     def _(self, node: Ref) -> str:
-        return f"SELECT {_names(node.columns)} FROM {quote(node.name)}"
+        return f"SELECT {_names(node.columns)} FROM {_quoted(node.name)}"
 
     @select.register
     def _(self, node: Values) -> str:
         if not node.columns:
             return "SELECT 1"
-        rows = ", ".join("(" + ", ".join(expr.sql for expr in row) + ")" for row in node.rows)
+        rows = ", ".join("(" + ", ".join(_sql(expr) for expr in row) + ")" for row in node.rows)
         return f"SELECT * FROM VALUES {rows} AS v({_names(node.columns)})"
 
     @select.register
     def _(self, node: Project) -> str:
         if isinstance(node.input, Values) and not node.input.columns:
-            return f"SELECT {select_list(node.items)}"
+            return f"SELECT {_listed(node.items)}"
         below, where = node.input, ""
         names: dict[str, Expr] = {}
         condition: Expr | None = None
@@ -91,34 +111,34 @@ class _Renderer:
         else:
             source = self.nested(below)
         if condition is not None:
-            where = f" WHERE {condition.substitute(names).sql}"
+            where = f" WHERE {_sql(condition.substitute(names))}"
         items = (Item(i.name, i.expr.substitute(names), i.type, i.nullable) for i in node.items)
-        return f"SELECT {select_list(items)} FROM {source}{where}"
+        return f"SELECT {_listed(items)} FROM {source}{where}"
 
     @select.register
     def _(self, node: Filter) -> str:
-        return f"SELECT * FROM {self.nested(node.input)} WHERE {node.predicate.sql}"
+        return f"SELECT * FROM {self.nested(node.input)} WHERE {_sql(node.predicate)}"
 
     @select.register
     def _(self, node: Join) -> str:
         left, right = self.nested(node.left), self.nested(node.right)
         if node.on is None and node.kind is JoinKind.INNER:
             return f"SELECT * FROM {left} CROSS JOIN {right}"
-        on = node.on.sql if node.on else "TRUE"
+        on = _sql(node.on) if node.on else "TRUE"
         return f"SELECT * FROM {left} {node.kind.value} JOIN {right} ON {on}"
 
     @select.register
     def _(self, node: Apply) -> str:
-        return f"SELECT *, {self.subquery(node)} AS {quote(node.output.name)} FROM {self.nested(node.input)}"
+        return f"SELECT *, {self.subquery(node)} AS {_quoted(node.output.name)} FROM {self.nested(node.input)}"
 
     def subquery(self, node: Apply) -> str:
-        select = ", ".join(expr.sql for expr in node.select) or "1"
-        where = f" WHERE {node.on.sql}" if node.on else ""
-        group = f" GROUP BY {', '.join(expr.sql for expr in node.groups)}" if node.groups else ""
+        select = ", ".join(_sql(expr) for expr in node.select) or "1"
+        where = f" WHERE {_sql(node.on)}" if node.on else ""
+        group = f" GROUP BY {', '.join(_sql(expr) for expr in node.groups)}" if node.groups else ""
         query = f"(SELECT {select} FROM {self.nested(node.body)}{where}{group})"
         if node.kind is ApplyKind.EXISTS:
             return f"EXISTS {query}"
-        needles = f"({', '.join(expr.sql for expr in node.needles)})"
+        needles = f"({', '.join(_sql(expr) for expr in node.needles)})"
         if node.kind is ApplyKind.MEMBER:
             return f"CASE WHEN {needles} IN {query} THEN TRUE WHEN {needles} NOT IN {query} THEN FALSE END"
         if node.kind.compares:
@@ -129,17 +149,17 @@ class _Renderer:
     def _(self, node: Generate) -> str:
         outer = "OUTER " if node.outer else ""
         names = _names(field.name for field in node.generated)
-        return f"SELECT * FROM {self.nested(node.input)} LATERAL VIEW {outer}{node.generator.sql} g AS {names}"
+        return f"SELECT * FROM {self.nested(node.input)} LATERAL VIEW {outer}{_sql(node.generator)} g AS {names}"
 
     @select.register
     def _(self, node: Aggregate) -> str:
-        items = select_list(node.groups + node.aggregates)
-        group = f" GROUP BY {', '.join(item.expr.sql for item in node.groups)}" if node.groups else ""
+        items = _listed(node.groups + node.aggregates)
+        group = f" GROUP BY {', '.join(_sql(item.expr) for item in node.groups)}" if node.groups else ""
         return f"SELECT {items} FROM {self.nested(node.input)}{group}"
 
     @select.register
     def _(self, node: Window) -> str:
-        return f"SELECT *, {select_list(node.items)} FROM {self.nested(node.input)}"
+        return f"SELECT *, {_listed(node.items)} FROM {self.nested(node.input)}"
 
     @select.register
     def _(self, node: UnionAll) -> str:
@@ -149,7 +169,7 @@ class _Renderer:
                 branches.append(self.select(branch))
                 continue
             pairs = zip(branch.columns, node.columns, strict=True)
-            columns = ", ".join(f"{quote(own)} AS {quote(common)}" for own, common in pairs)
+            columns = ", ".join(f"{_quoted(own)} AS {_quoted(common)}" for own, common in pairs)
             branches.append(f"SELECT {columns} FROM {self.nested(branch)}")
         return "\nUNION ALL\n".join(branches)
 

@@ -95,6 +95,14 @@ class ChangeSchema:
 
 
 @dataclass(frozen=True)
+class ChangePlainView:
+    """CREATE VIEW or ALTER VIEW: Spark's own, unless the name is a materialized view's."""
+
+    name: tuple[str, ...]
+    sql: str
+
+
+@dataclass(frozen=True)
 class RenameTable:
     name: tuple[str, ...]
     sql: str
@@ -127,6 +135,7 @@ Statement = (
     | DropTable
     | ChangeSchema
     | RenameTable
+    | ChangePlainView
     | CreateTable
     | SparkStatement
 )
@@ -260,7 +269,7 @@ class _Parser:
                 return ExplainRefresh(name)
             return self.spark()
         if self.words()[:1] == ["CREATE"]:
-            return self.create() or self.create_table() or self.change_schema() or self.spark()
+            return self.create() or self.create_table() or self.change_schema() or self.plain_view() or self.spark()
         if self.take("REFRESH", "MATERIALIZED", "VIEW"):
             return self.refresh()
         if self.take("ALTER", "MATERIALIZED", "VIEW"):
@@ -279,7 +288,7 @@ class _Parser:
         if self.take("DESCRIBE", "HISTORY") or self.take("DESC", "HISTORY"):
             name = self.name()
             return DescribeHistory(name) if self.index == len(self.tokens) else self.spark()
-        return self.drop() or self.change_schema() or self.rename() or self.spark()
+        return self.drop() or self.change_schema() or self.plain_view() or self.rename() or self.spark()
 
     def drop(self) -> DropTable | None:
         for kind in ("TABLE", "VIEW"):
@@ -295,6 +304,18 @@ class _Parser:
                     self.take("IF", "NOT", "EXISTS")
                     self.take("IF", "EXISTS")
                     return ChangeSchema(self.name(), self.spark().sql, verb == "DROP")
+        return None
+
+    def plain_view(self) -> ChangePlainView | None:
+        start = self.index
+        if self.take("CREATE"):
+            self.take("OR", "REPLACE")
+            if self.take("VIEW"):
+                self.take("IF", "NOT", "EXISTS")
+                return ChangePlainView(self.name(), self.spark().sql)
+        elif self.take("ALTER", "VIEW"):
+            return ChangePlainView(self.name(), self.spark().sql)
+        self.index = start
         return None
 
     def rename(self) -> RenameTable | None:
