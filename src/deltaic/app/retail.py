@@ -102,29 +102,11 @@ FULL JOIN (SELECT * FROM sales WHERE date >= DATE'1995-12-24') s ON s.storeID = 
 LEFT JOIN InfoStates info ON info.state = st.state""",
     ),
     View(
-        "SoldWhere",
-        "DISTINCT over a 3-way join",
-        """SELECT DISTINCT city, category
-FROM sales JOIN stores USING (storeID) JOIN items USING (itemID) WHERE price >= 98""",
-    ),
-    View(
-        "Unsold",
-        "NOT EXISTS",
-        """SELECT itemID, category FROM items i
-WHERE NOT EXISTS (SELECT 1 FROM sales s WHERE s.itemID = i.itemID AND s.date >= DATE'1995-12-01')""",
-    ),
-    View(
         "TopItems",
         "window, QUALIFY: 3 per store",
         """SELECT storeID, itemID, sum(price) AS total,
   rank() OVER (PARTITION BY storeID ORDER BY sum(price) DESC) AS place
 FROM sales GROUP BY storeID, itemID QUALIFY place <= 3""",
-    ),
-    View(
-        "Regions",
-        "ROLLUP",
-        """SELECT state, city, sum(price) AS total, count(*) AS n
-FROM sales JOIN stores USING (storeID) GROUP BY ROLLUP (state, city)""",
     ),
     View(
         "SalesPerHead",
