@@ -16,8 +16,8 @@ from deltaic import Report, Warehouse
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "9"))
 VIEWS = {
-    "filter and project": "SELECT id, store, amount * 2 AS doubled FROM sales WHERE amount > 0.5",
-    "grouped sum": "SELECT store, sum(amount) AS total, count(*) AS n FROM sales GROUP BY store",
+    "filter_and_project": "SELECT id, store, amount * 2 AS doubled FROM sales WHERE amount > 0.5",
+    "grouped_sum": "SELECT store, sum(amount) AS total, count(*) AS n FROM sales GROUP BY store",
 }
 
 
