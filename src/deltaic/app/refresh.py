@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -17,13 +16,14 @@ from deltaic.app.compile import Compiled, Source, pinned_text
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.report import Report
 from deltaic.app.run import Outcome, Run
+from deltaic.app.why_full import digest, recoverable, size_reasons, source_reasons, view_reasons
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.maintain import Maintenance, Way
-from deltaic.plan.program import ARTIFACT, MISMATCH
+from deltaic.plan.program import ARTIFACT
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, refresh_steps
 from deltaic.sql.statements import Policy
-from deltaic.store.change import ChangePlan, is_history_gone, plan_change
-from deltaic.store.log import Log, Marked, last_commit_with_marker
+from deltaic.store.change import ChangePlan, plan_change
+from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot, physical_name
@@ -31,11 +31,6 @@ from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
-
-WHOLE_CHANGE_ROWS = 100_000
-"""A source smaller than this is never recomputed for the size of its change: nothing is to be saved."""
-WHOLE_CHANGE_SHARE = 0.5
-"""A change of more than this share of a source is dearer to apply than to recompute."""
 
 
 @dataclass
@@ -69,7 +64,7 @@ class Refresher:
             try:
                 outcome = self.execute(plan)
             except Exception as error:
-                reason = _recoverable(error)
+                reason = recoverable(error)
                 if reason is None or plan.mode != "incremental":
                     raise
                 plan = self.fall_back(plan, reason)
@@ -84,7 +79,7 @@ class Refresher:
         table = self.warehouse.view_table(definition)
         marked = last_commit_with_marker(table.log)
         last = Progress.of(marked.commit) if marked else None
-        reasons = list(_view_reasons(definition, marked, last, full))
+        reasons = list(view_reasons(definition, marked, last, full))
         if last is not None and not reasons and not definition_moves(last):
             reads = self.unchanged(last, pins or {})
             if reads is not None:
@@ -96,7 +91,7 @@ class Refresher:
             reasons.append(compiled.way)
         elif not reasons and not _same_columns(table, compiled):
             reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
-        reasons.extend(_size_reasons(definition, compiled, states, changes))
+        reasons.extend(size_reasons(definition, compiled, states, changes))
         return self.decided(definition, compiled, table, last, reads, reasons, states)
 
     def compiled(self, definition: Definition) -> Compiled:
@@ -147,7 +142,7 @@ class Refresher:
         for key, source in compiled.sources.items():
             snapshot = states[key]
             before = last.sources.get(key) if last else None
-            own = list(_source_reasons(source, before, snapshot, _used(compiled, key, snapshot)))
+            own = list(source_reasons(source, before, snapshot, _used(compiled, key, snapshot)))
             reasons.extend(own)
             if before is None or own or reasons:
                 reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version, shown=snapshot.shown)
@@ -334,17 +329,6 @@ def recompute_sql(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
     return f"SELECT * FROM (\n{text}\n) AS q({names})"
 
 
-def digest(definition: Definition) -> str:
-    """Changes exactly when what the view means does."""
-    parts = (
-        definition.query,
-        definition.columns,
-        sorted(definition.settings.items()),
-        definition.current_schema,
-    )
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
 def definition_moves(last: Progress) -> bool:
     """Whether the answer may change though no source does."""
     return bool(last.figures.get("time_dependent"))
@@ -382,20 +366,6 @@ def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str,
     }
 
 
-def _view_reasons(definition: Definition, marked: Marked | None, last: Progress | None, full: bool) -> Iterator[Reason]:
-    if full:
-        yield Reason(Code.POLICY, "a full refresh was asked for")
-    elif definition.policy is Policy.FULL:
-        yield Reason(Code.POLICY, "the view's refresh policy is FULL")
-    if last is None:
-        yield Reason(Code.VIEW_EDITED, "no commit of the view's table says which versions it was made of")
-    elif last.figures.get("definition") != digest(definition):
-        yield Reason(Code.DEFINITION_CHANGED, "the query or its settings are other ones than those last computed")
-    if marked is not None and marked.harmed:
-        names = ", ".join(f"{f.commit.operation} at version {f.commit.version}" for f in marked.later if f.harmful)
-        yield Reason(Code.VIEW_EDITED, f"the view's table was changed by {names}")
-
-
 def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:
     """A view that another refresh brought further meanwhile stays where it is."""
     done = last.sources if last else {}
@@ -406,47 +376,3 @@ def _used(compiled: Compiled, key: str, snapshot: Snapshot) -> str:
     """The used columns of a source with their types and, as a name may be given anew, where they are stored."""
     stored = {field["name"]: physical_name(field) for field in snapshot.fields}
     return json.dumps([(name, kind, stored.get(name)) for name, kind in compiled.used_columns.get(key, [])])
-
-
-def _source_reasons(source: Source, before: SourceState | None, now: Snapshot, used: str) -> Iterator[Reason]:
-    if before is None:
-        yield Reason(Code.DEFINITION_CHANGED, f"{source.key} was not read by the last refresh")
-        return
-    if before.table_id != now.table_id:
-        yield Reason(Code.SOURCE_REPLACED, f"{source.key} is another table than before")
-    elif now.version < before.version:
-        yield Reason(Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}")
-    elif used != before.schema:
-        yield Reason(Code.SOURCE_SCHEMA, f"columns of {source.key} that the view uses have changed")
-
-
-def _size_reasons(
-    definition: Definition,
-    compiled: Compiled,
-    states: Mapping[str, Snapshot],
-    changes: Mapping[str, ChangePlan],
-) -> Iterator[Reason]:
-    """Where most of a source changed, the change costs more than the query."""
-    if definition.policy is not Policy.AUTO or definition.technique != "auto":
-        return
-    for key, change in changes.items():
-        total = states[key].rows
-        if total is None or change.rows is None or total < WHOLE_CHANGE_ROWS:
-            continue
-        if change.rows > WHOLE_CHANGE_SHARE * total:
-            yield Reason(
-                Code.WHOLE_CHANGE,
-                f"{change.rows:,} rows of {key} changed, of {total:,} that it has",
-                hint="REFRESH POLICY INCREMENTAL forbids this choice.",
-            )
-
-
-def _recoverable(error: Exception) -> Reason | None:
-    """An error that closes the incremental way but not the full one."""
-    if is_history_gone(error):
-        return Reason(Code.HISTORY_GONE, "a past state that the refresh needs can no longer be read")
-    if MISMATCH in str(error):
-        return Reason(Code.VIEW_MISMATCH, "a row was deleted more often than the view holds it")
-    if any(code in str(error) for code in ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")):
-        return Reason(Code.OVERFLOW, "adding up what changed went out of a type's range")
-    return None

@@ -21,9 +21,9 @@ from deltaic.app.explain import explain_create, explain_refresh
 from deltaic.app.refresh import Plan, Refresher
 from deltaic.app.report import Report
 from deltaic.app.statements import Executor
-from deltaic.errors import ConfigurationError, MissingError, SetupError
+from deltaic.errors import ConfigurationError, HistoryGone, MissingError, SetupError
 from deltaic.spark.session import forked, has_delta, local_session
-from deltaic.sql.statements import CreateView, parse_statement, split_statements
+from deltaic.sql.statements import CreateView, RefreshView, parse_statement, split_statements
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress
@@ -160,7 +160,7 @@ class Warehouse:
         for version in range(newest, max(-1, newest - 100), -1):
             try:
                 commit = log.commit(version)
-            except Exception:  # the log is cleaned up from its old end
+            except HistoryGone:  # the log is cleaned up from its old end
                 break
             marker = commit.marker or {}
             found.append({
@@ -180,7 +180,8 @@ class Warehouse:
     def split(self, name: str) -> tuple[str, str]:
         """Schema and name of a dotted name as SQL writes it."""
         statement = parse_statement(f"REFRESH MATERIALIZED VIEW {name}")
-        return self.catalog.qualified(statement.name)  # type: ignore[union-attr]
+        assert isinstance(statement, RefreshView)
+        return self.catalog.qualified(statement.name)
 
     def definition(self, name: str) -> Definition:
         return self.catalog.definition(*self.split(name))

@@ -1,0 +1,90 @@
+"""Why a refresh cannot be, or had better not be, incremental: what the view, its sources and their sizes say."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+from deltaic.algebra.reasons import Code, Reason
+from deltaic.app.compile import Compiled, Source
+from deltaic.app.definition import Definition
+from deltaic.plan.program import MISMATCH
+from deltaic.sql.statements import Policy
+from deltaic.store.change import ChangePlan, is_history_gone
+from deltaic.store.log import Marked
+from deltaic.store.progress import Progress, SourceState
+from deltaic.store.table import Snapshot
+
+WHOLE_CHANGE_ROWS = 100_000
+"""A source smaller than this is never recomputed for the size of its change: nothing is to be saved."""
+WHOLE_CHANGE_SHARE = 0.5
+"""A change of more than this share of a source is dearer to apply than to recompute."""
+
+
+def digest(definition: Definition) -> str:
+    """Changes exactly when what the view means does."""
+    parts = (
+        definition.query,
+        definition.columns,
+        sorted(definition.settings.items()),
+        definition.current_schema,
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def view_reasons(definition: Definition, marked: Marked | None, last: Progress | None, full: bool) -> Iterator[Reason]:
+    if full:
+        yield Reason(Code.POLICY, "a full refresh was asked for")
+    elif definition.policy is Policy.FULL:
+        yield Reason(Code.POLICY, "the view's refresh policy is FULL")
+    if last is None:
+        yield Reason(Code.VIEW_EDITED, "no commit of the view's table says which versions it was made of")
+    elif last.figures.get("definition") != digest(definition):
+        yield Reason(Code.DEFINITION_CHANGED, "the query or its settings are other ones than those last computed")
+    if marked is not None and marked.harmed:
+        names = ", ".join(f"{f.commit.operation} at version {f.commit.version}" for f in marked.later if f.harmful)
+        yield Reason(Code.VIEW_EDITED, f"the view's table was changed by {names}")
+
+
+def source_reasons(source: Source, before: SourceState | None, now: Snapshot, used: str) -> Iterator[Reason]:
+    if before is None:
+        yield Reason(Code.DEFINITION_CHANGED, f"{source.key} was not read by the last refresh")
+        return
+    if before.table_id != now.table_id:
+        yield Reason(Code.SOURCE_REPLACED, f"{source.key} is another table than before")
+    elif now.version < before.version:
+        yield Reason(Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}")
+    elif used != before.schema:
+        yield Reason(Code.SOURCE_SCHEMA, f"columns of {source.key} that the view uses have changed")
+
+
+def size_reasons(
+    definition: Definition,
+    compiled: Compiled,
+    states: Mapping[str, Snapshot],
+    changes: Mapping[str, ChangePlan],
+) -> Iterator[Reason]:
+    """Where most of a source changed, the change costs more than the query."""
+    if definition.policy is not Policy.AUTO or definition.technique != "auto":
+        return
+    for key, change in changes.items():
+        total = states[key].rows
+        if total is None or change.rows is None or total < WHOLE_CHANGE_ROWS:
+            continue
+        if change.rows > WHOLE_CHANGE_SHARE * total:
+            yield Reason(
+                Code.WHOLE_CHANGE,
+                f"{change.rows:,} rows of {key} changed, of {total:,} that it has",
+                hint="REFRESH POLICY INCREMENTAL forbids this choice.",
+            )
+
+
+def recoverable(error: Exception) -> Reason | None:
+    """An error that closes the incremental way but not the full one."""
+    if is_history_gone(error):
+        return Reason(Code.HISTORY_GONE, "a past state that the refresh needs can no longer be read")
+    if MISMATCH in str(error):
+        return Reason(Code.VIEW_MISMATCH, "a row was deleted more often than the view holds it")
+    if any(code in str(error) for code in ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")):
+        return Reason(Code.OVERFLOW, "adding up what changed went out of a type's range")
+    return None
