@@ -47,6 +47,67 @@ def test_examples_1_3_and_4(wh: Warehouse) -> None:
     category.refresh()
 
 
+FULL_INFO = """SELECT s.storeID AS sold_at, s.itemID, s.price, st.storeID, st.state, i.state AS known, i.area
+FROM sales s FULL JOIN stores st ON s.storeID = st.storeID FULL JOIN infostates i ON st.state = i.state"""
+
+
+@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_example_2(wh: Warehouse, use_rs: bool) -> None:
+    """Nested full joins: sales come and go, stores get their first and lose their last, and no old sale is read."""
+    wh.use_rs = use_rs
+    wh.script(
+        RETAIL
+        + """; CREATE TABLE infostates (state STRING, area INT);
+INSERT INTO infostates VALUES ('S1', 10), ('S2', 20), ('S3', 30);
+INSERT INTO stores VALUES (4, 'W', 'S3'), (5, 'W', 'S1');
+INSERT INTO sales VALUES (9, 1, DATE'1995-01-02', 1)"""
+    )
+    view = Kept(wh, "SSFullInfo", FULL_INFO)
+    alone = "SELECT storeID FROM SSFullInfo WHERE sold_at IS NULL ORDER BY 1"
+    assert rows(wh, alone) == [(4,), (5,)]
+    for change, count, left in (
+        ("INSERT INTO sales VALUES (4, 1, DATE'1995-06-01', 3), (4, 1, DATE'1995-06-01', 3)", 2, [(5,)]),
+        ("DELETE FROM sales WHERE storeID = 4 OR (storeID = 1 AND price = 300)", 3, [(4,), (5,)]),
+        ("UPDATE sales SET storeID = 5 WHERE storeID = 2", 2, [(2,), (4,)]),
+        ("DELETE FROM sales", 6, [(1,), (2,), (3,), (4,), (5,)]),
+    ):
+        wh.sql(change)
+        report = view.refresh()
+        assert report.technique == "change tables (outer joins)"
+        assert report.rows_read is not None
+        if use_rs:  # Spark reads the change anew wherever it is used
+            assert report.rows_read["default.sales"] == count, "only the change"
+        assert rows(wh, alone) == left
+    wh.sql("DELETE FROM stores WHERE storeID = 3")
+    wh.script("INSERT INTO stores VALUES (4, 'V', 'S9'); INSERT INTO sales VALUES (3, 1, DATE'1996-01-01', 7)")
+    view.refresh()
+    assert "only its change is read" not in wh.explain("SSFullInfo")
+    wh.sql("INSERT INTO sales VALUES (3, 1, DATE'1996-01-01', 8)")
+    assert "default.sales: version" in (told := wh.explain("SSFullInfo"))
+    assert "at most 1 change rows; only its change is read" in told
+    assert "__deltaic_m1r tells which rows of default.stores have no match" in told
+
+
+def test_example_5(wh: Warehouse) -> None:
+    """A match that takes the place of a padded row adds nothing to COUNT(*), where the printed rule gives 2."""
+    wh.script("""CREATE TABLE R (A INT, B INT, C INT); CREATE TABLE S (D INT, E INT);
+CREATE TABLE T (A INT, B INT, L INT); INSERT INTO R VALUES (6, 1, 1), (4, 1, 1);
+INSERT INTO T VALUES (6, 1, 0), (4, 1, 0)""")
+    query = """SELECT A, B, sum(D) AS F, sum(E) AS H, count(*) AS Num FROM (R FULL JOIN S ON C = D) JOIN T USING (A, B)
+WHERE A > 5 GROUP BY A, B"""
+    view = Kept(wh, "V", query)
+    assert rows(wh, "SELECT * FROM V") == [(6, 1, None, None, 1)]
+    for change, row in (
+        ("INSERT INTO S VALUES (1, 9)", (6, 1, 1, 9, 1)),
+        ("INSERT INTO S VALUES (1, 5), (2, 2)", (6, 1, 2, 14, 2)),
+        ("DELETE FROM S WHERE D = 1", (6, 1, None, None, 1)),
+        ("INSERT INTO R VALUES (6, 1, 2)", (6, 1, 2, 2, 2)),
+    ):
+        wh.sql(change)
+        assert view.refresh().technique == "change tables"
+        assert rows(wh, "SELECT * FROM V") == [row]
+
+
 PARTS = """SELECT k, count(*) AS n, count(v) AS nv, sum(v) AS s, avg(v) AS av, avg(i) AS ai, sum(i) AS si,
   min(i) AS lo, max(x) AS hi, sum(x) AS sx, avg(x) AS ax, bool_or(i > 3) AS any3, bit_or(i) AS bits,
   sum(v) FILTER (WHERE i > 1) AS s1, max(i) - min(i) AS spread FROM t GROUP BY k"""

@@ -1,15 +1,14 @@
 """Keeps the views of a case on DuckDB with the engine's own algebra, delta rules and programs."""
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import SHOWN, Field, Scan, State
+from deltaic.algebra.nodes import SHOWN, Field, Join, JoinKind, Node, Scan, State, walk
 from deltaic.algebra.reasons import Reason
-from deltaic.plan.maintain import Maintenance, Way, choose
+from deltaic.plan.maintain import VIEW, Known, Maintenance, Way, choose
 from deltaic.plan.program import (
     AGAIN,
     AGAIN_KEYS,
     ARTIFACT,
     OP,
-    VIEW,
     Program,
     again_program,
     program_for,
@@ -78,7 +77,7 @@ class KeptView:
         if isinstance(self.way, Reason):
             self.create()
             return
-        program = program_for(self.way, changed)
+        program = program_for(self.way, Known(changed, frozenset(filter(self.duck.only_grew, changed))))
         if program is None:
             return
         columns = ", ".join(f"{quote(s)} AS {quote(a)}" for a, s in self.stored().items())
@@ -124,6 +123,11 @@ class KeptView:
         return f"SELECT {', '.join(quote(n) for n in self.names)} FROM {quote(self.table)}{where}"
 
 
+def has_partners(node: Node) -> bool:
+    """Whether a rule other than the base rule may be at work inside."""
+    return any(isinstance(n, Join) and n.kind is not JoinKind.INNER for n in walk(node))
+
+
 def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:
     """The case's views; one that a better rule keeps is kept by the base rule beside it."""
     tables = {t.name: tuple(Field(c.name, c.type.value.lower(), True) for c in t.columns) for t in case.tables}
@@ -134,7 +138,7 @@ def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:
         view_.create()
         duck.define(view.name, view_.visible())
         fields = duck.schema(view_.visible())
-        if isinstance(view_.way, Maintenance) and view_.way.way is Way.CHANGES:
+        if isinstance(view_.way, Maintenance) and (view_.way.way is Way.CHANGES or has_partners(view_.lowered.node)):
             base = KeptView(duck, view, catalog, "base")
             base.create()
             kept.append(base)

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from deltaic.algebra.nodes import Aggregate, Scan, State, sources, walk
-from deltaic.delta.rules import Derivation
-from deltaic.plan.maintain import Maintenance, Way, change_table
+from deltaic.plan.maintain import Known, Maintenance, Way, change_table
 from deltaic.plan.program import program_for
 from tests.lab.case import Case, View
 from tests.lab.duck import Duck
@@ -42,11 +41,11 @@ def way_of(duck: Duck, query: str) -> Maintenance:
 def test_carried(name: str, duck: Duck) -> None:
     way = way_of(duck, CARRIED[name])
     assert way.way is Way.CHANGES
-    _, tables = change_table(way, Derivation(frozenset({"facts"})))
+    _, tables = change_table(way, way.derivation(Known(frozenset({"facts"}))))
     assert tables.singular == []
     assert way.kept is not None
     assert len(tables.carried) == sum(isinstance(n, Aggregate) for n in walk(way.kept.top.input))
-    program = program_for(way, frozenset({"facts"}))
+    program = program_for(way, Known(frozenset({"facts"})))
     assert program is not None
     read = {n.state for b in program.bindings for n in walk(b.node) if isinstance(n, Scan) and n.source == "facts"}
     assert read == {State.CHANGE}, "refreshing for changed facts reads no fact that did not change"
@@ -57,7 +56,7 @@ def test_singular(name: str, duck: Duck) -> None:
     query, why = SINGULAR[name]
     way = way_of(duck, query)
     assert way.way is Way.CHANGES
-    _, tables = change_table(way, Derivation(frozenset(sources(way.root))))
+    _, tables = change_table(way, way.derivation(Known(frozenset(sources(way.root)))))
     assert [s.why for s in tables.singular] == [why]
 
 

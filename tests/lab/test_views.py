@@ -16,6 +16,7 @@ from tests.lab.duck import Duck, DuckFailed
 from tests.lab.generate import case_of
 from tests.lab.keeper import KeptView, keep_case
 from tests.lab.oracle import difference
+from tests.lab.outer_trees import outer_tree_of
 from tests.lab.shrink import shrink
 from tests.lab.towers import tower_of
 
@@ -93,6 +94,11 @@ def test_every_view_equals_its_query(first_seed: int, duck: Duck) -> None:
 def test_every_tower_equals_its_query(first_seed: int, duck: Duck) -> None:
     for seed in range(first_seed, first_seed + SHARE // 2):
         run(seed, duck, tower_of)
+
+
+def test_every_outer_join_equals_its_query(first_seed: int, duck: Duck) -> None:
+    for seed in range(first_seed, first_seed + SHARE // 2):
+        run(seed, duck, outer_tree_of)
 
 
 def test_most_views_are_incremental(duck: Duck) -> None:

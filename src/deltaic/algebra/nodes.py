@@ -407,3 +407,8 @@ def walk(node: Node) -> list[Node]:
 def sources(node: Node) -> tuple[str, ...]:
     """The sources that a tree reads, each once, in the order they appear."""
     return tuple(dict.fromkeys(n.source for n in walk(node) if isinstance(n, Scan)))
+
+
+def is_groupable(kind: str) -> bool:
+    """Whether values of the type can be compared, and equal ones are the same value."""
+    return not any(word in kind for word in ("map<", "variant", "void", "geometry", "geography", "collate"))

@@ -26,8 +26,9 @@ from deltaic.algebra.reasons import Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
-from deltaic.delta.rules import Derivation
-from deltaic.plan.maintain import Maintenance, Way, change_table
+from deltaic.plan.maintain import Known, Maintenance, Way, change_table
+from deltaic.plan.outer import Mark
+from deltaic.plan.steps import ReadState
 
 if TYPE_CHECKING:
     from deltaic.app.refresh import Plan
@@ -49,12 +50,24 @@ def explain_refresh(plan: Plan, compiled: Compiled) -> str:
         parts.append(f"  {key}: {since}" + (f"; {change}" if read.old is not None else ""))
         if read.changed and read.change_rows is not None:
             parts[-1] += f"; at most {read.change_rows:,} change rows"
+        parts[-1] += _told_reads(plan, key)
     for number, step in enumerate(plan.steps, 1):
         into = f" as {step.relation}" if step.relation else ""
         when = f", {step.only.value}" if step.only else ""
         parts.append(f"\nStep {number}: {step.title}{into}{when}")
         parts.append(indent(step.sql or "(by delta-rs, without Spark)", "    "))
     return "\n".join(parts)
+
+
+def _told_reads(plan: Plan, source: str) -> str:
+    """What of a source an incremental refresh does not read."""
+    if plan.mode != "incremental":
+        return ""
+    states = [step for step in plan.steps if isinstance(step, ReadState) and step.source == source]
+    if any(step.only is None for step in states):
+        return ""
+    told = "; only its change is read" if plan.reads[source].changed else "; not read"
+    return f"{told}, unless {states[0].only.value.removeprefix('only if ')}" if states and states[0].only else told
 
 
 def _definition(compiled: Compiled) -> list[str]:
@@ -66,6 +79,7 @@ def _definition(compiled: Compiled) -> list[str]:
         parts.append(f"  {compiled.way.code.name} means: {compiled.way.code.value}.")
     else:
         parts.append(_kept(compiled.way, compiled))
+        parts.extend(_told_mark(mark, compiled) for mark in compiled.way.marks)
     if isinstance(compiled.way, Maintenance) and compiled.way.way is Way.CHANGES:
         parts.extend(_carried(compiled.way))
     elif compiled.node is not None:
@@ -77,7 +91,7 @@ def _definition(compiled: Compiled) -> list[str]:
 def _carried(way: Maintenance) -> list[str]:
     """The tree with the aggregates that change tables pass, and the nodes they stop at with the reason."""
     assert way.kept is not None
-    _, tables = change_table(way, Derivation(frozenset(sources(way.root))))
+    _, tables = change_table(way, way.derivation(Known(frozenset(sources(way.root)))))
     notes = {id(node): "change table: its sums are carried through, it is not read" for node in tables.carried}
     notes.update({id(s.node): f"singular: {s.why}; insertions and deletions by the base rule" for s in tables.singular})
     notes[id(way.kept.top)] = "change table: what changed is added to the stored parts"
@@ -96,6 +110,15 @@ def _kept(way: Maintenance, compiled: Compiled) -> str:
     if way.way is Way.KEYS:
         return f"Incremental by keys: the rows of touched keys ({key}) are computed anew and replaced"
     return f"Incremental by rows: a signed delta; rows are found in the view by their hash ({key})"
+
+
+def _told_mark(mark: Mark, compiled: Compiled) -> str:
+    """Which side of an outer join the view knows to stand alone, and what that saves."""
+    own, other = (", ".join(sources(side)) or "constants" for side in mark.rule.inputs)
+    column = compiled.stored[mark.marker]
+    return (
+        f"  outer join: {column} tells which rows of {own} have no match, so a change of {other} need not read {other}"
+    )
 
 
 def note(node: Node) -> str:
@@ -118,7 +141,9 @@ def _rule(node: Node) -> str:
             return "linear"
         case Join(kind=JoinKind.INNER):
             return "inner join: each side's delta with the other side new"
-        case Join() | Apply():
+        case Join():
+            return "each side's delta, and rows that got their first match or lost their last one"
+        case Apply():
             return "rows of the left that changed, or match a change of the right"
         case Aggregate():
             return "touched groups" if node.groups else "the one row, whole"

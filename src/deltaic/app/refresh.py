@@ -25,7 +25,7 @@ from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
-from deltaic.store.state import why_no_rs_state
+from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.view import ViewTable
 
@@ -158,6 +158,7 @@ class Refresher:
                 key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
                 change.rows, change.reason, change.after, change.upto,
                 self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
+                change.appends, snapshot.rows,
             )  # fmt: skip
         return reads, changes
 
@@ -268,13 +269,34 @@ class Refresher:
 
 
 def technique_name(way: Maintenance) -> str:
+    if way.marks:
+        return f"{Way.CHANGES.value} (outer joins)"
     return way.way.value if way.way is Way.CHANGES else f"base ({way.way.value})"
 
 
 def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredView:
     version, columns = table.log.version(), compiled.stored
     small = use_rs and why_no_rs_state(table.log, version, list(columns.values())) is None
-    return StoredView(table.ref.relation, version, columns, small)
+    return StoredView(
+        table.ref.relation,
+        version,
+        columns,
+        small,
+        table.log.snapshot(version).rows,
+        use_rs and _scanned_by_rs(compiled, table),
+    )
+
+
+def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
+    """Whether delta-rs finds the same keys of outer joins in the view as Spark would."""
+    assert isinstance(compiled.way, Maintenance)
+    fields = compiled.way.root.fields
+    names = [name for mark in compiled.way.marks for name in (mark.marker, *mark.keys)]
+    if not names or any(fields[name].type in ("float", "double") for name in names):
+        return False
+    stored = [compiled.stored[name] for name in names]
+    version = table.log.version()
+    return why_no_rs_state(table.log, version, stored, most_rows=None, most_bytes=SCANNED_BYTES) is None
 
 
 def write_step(compiled: Compiled, table: ViewTable) -> WriteView:

@@ -15,8 +15,8 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.app.compile import Compiled
-from deltaic.plan.maintain import Maintenance, Way
-from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP, VIEW
+from deltaic.plan.maintain import VIEW, Maintenance, Way
+from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP
 from deltaic.plan.steps import (
     Compute,
     ComputeAgain,
@@ -24,6 +24,7 @@ from deltaic.plan.steps import (
     FindRows,
     Only,
     ReadChange,
+    ReadCounts,
     ReadState,
     Step,
     WriteView,
@@ -33,7 +34,7 @@ from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
 from deltaic.store.log import Commit, Log
 from deltaic.store.progress import Progress
-from deltaic.store.state import read_state_rs
+from deltaic.store.state import read_counts_rs, read_state_rs
 from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable
 
@@ -105,6 +106,8 @@ class Run:
                 self.read_change(step)
             case ReadState():
                 self.read_state(step)
+            case ReadCounts():
+                self.read_counts(step)
             case Compute():
                 self.named(self.keep(self.session.sql(step.sql)), step)
             case ComputeDelta():
@@ -148,6 +151,22 @@ class Run:
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
         rows = read_state_rs(ref, step.version, dict(step.columns), step.shown)
         self.named_arrow(rows, self.schema(ref, step.version, step.columns), ref, step)
+
+    def read_counts(self, step: ReadCounts) -> None:
+        rows, counts, ref = None, step.counts, self.table.ref
+        assert counts is not None
+        assert step.version is not None
+        if step.by_rs:
+            rows = read_counts_rs(ref, step.version, counts.marker, counts.keys, step.names, counts.only_true)
+        if rows is None:
+            self.named(self.session.sql(step.sql), step)
+            return
+        path = ref.path or ref.relation
+        self.rs_rows[path] = self.rs_rows.get(path, 0) + (self.table.log.snapshot(step.version).rows or 0)
+        fields = self.schema(ref, step.version, zip(counts.keys, step.names, strict=False)).fields
+        keys = fields or [StructField(step.names[0], IntegerType(), False)]
+        wanted = StructType([*keys, *(StructField(name, LongType(), False) for name in step.names[-2:])])
+        self.named(arrow_to_spark(self.session, rows, wanted), step)
 
     def schema(self, ref: TableRef, version: int, columns: Iterable[tuple[str, str]]) -> StructType:
         """The log's own schema, which is Spark's: asking Spark would cost as much as the read."""
@@ -309,7 +328,7 @@ def _changed(commit: Commit) -> int | None:
 
 def _stage(step: Step) -> str:
     match step:
-        case ReadChange() | ReadState():
+        case ReadChange() | ReadState() | ReadCounts():
             return "read"
         case WriteView():
             return "write"

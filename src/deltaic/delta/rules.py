@@ -50,6 +50,17 @@ class Binding:
 
     name: str
     node: Node
+    counts: ViewCounts | None = None
+    """Set if this is what the view itself tells: it is read apart, not inlined."""
+
+
+@dataclass(frozen=True)
+class ViewCounts:
+    """Per key, how many rows of the view have a true and how many a false marker; or only the keys with a true one."""
+
+    marker: str
+    keys: tuple[str, ...]
+    only_true: bool
 
 
 @dataclass
@@ -75,9 +86,9 @@ class Derivation:
     def moves(self, node: Node) -> bool:
         return any(source in self.changed for source in sources(node))
 
-    def bind(self, purpose: str, node: Node) -> Ref:
+    def bind(self, purpose: str, node: Node, counts: ViewCounts | None = None) -> Ref:
         name = f"{purpose}_{len(self.bindings) + 1}"
-        self.bindings.append(Binding(name, node))
+        self.bindings.append(Binding(name, node, counts))
         return Ref(name, node.schema)
 
     def old(self, node: Node) -> Node:
@@ -114,7 +125,7 @@ class Derivation:
     @_delta.register
     def delta_generate(self, node: Generate) -> Node | None:
         below = self.delta(node.input)
-        return below and _ordered(replace(node, input=below), node.columns)
+        return below and ordered(replace(node, input=below), node.columns)
 
     # d(A + B) = dA + dB
     @_delta.register
@@ -123,7 +134,7 @@ class Derivation:
         for branch in node.branches:
             below = self.delta(branch)
             if below is not None:
-                branches.append(_ordered(below, branch.columns))
+                branches.append(ordered(below, branch.columns))
         if not branches:
             return None
         return UnionAll(tuple(branches), (*node.schema, WEIGHT_FIELD))
@@ -142,26 +153,26 @@ class Derivation:
         left, right = self.delta(node.left), self.delta(node.right)
         terms: list[Node] = []
         if left is not None:
-            terms.append(_ordered(replace(node, left=left), node.columns))
+            terms.append(ordered(replace(node, left=left), node.columns))
         if right is not None:
-            terms.append(_ordered(replace(node, right=right), node.columns))
+            terms.append(ordered(replace(node, right=right), node.columns))
         if left is not None and right is not None:
             other = _renamed_weight(right)
             both = Join(left, other, JoinKind.INNER, node.on)
             minus = join_parts("-", col(WEIGHT), " * ", col(OTHER_WEIGHT))
-            terms.append(_with_weight(both, node.columns, minus))
-        return _sum(terms)
+            terms.append(with_weight(both, node.columns, minus))
+        return sum_of(terms)
 
     # A full join is the left join and, padded, the right rows without a partner
     def delta_full_join(self, node: Join) -> Node | None:
         left = self.delta(Join(node.left, node.right, JoinKind.LEFT, node.on))
         alone = self.delta(Join(node.right, node.left, JoinKind.ANTI, node.on))
-        terms = [_ordered(left, node.columns)] if left is not None else []
+        terms = [ordered(left, node.columns)] if left is not None else []
         if alone is not None:
             nulls = tuple(null_item(f) for f in node.left.schema)
             items = {item.name: item for item in (*nulls, *keep(alone))}
             terms.append(Project(alone, tuple(items[name] for name in (*node.columns, WEIGHT))))
-        return _sum(terms) if terms else None
+        return sum_of(terms) if terms else None
 
     # Left, semi, anti join and Apply answer row by row of A, looking at the rows of B it matches:
     # d(A op B) = dA op B'  +  T op B' - T op B   where T = the rows of A that match a row of dB
@@ -169,10 +180,10 @@ class Derivation:
         terms: list[Node] = []
         moved, other = self.delta(left), self.delta_by_partner(node, left, right, on)
         if moved is not None:
-            terms.append(_ordered(_over(node, moved, right), node.columns))
+            terms.append(ordered(_over(node, moved, right), node.columns))
         if other is not None:
             terms.append(other)
-        return _sum(terms)
+        return sum_of(terms)
 
     def delta_by_partner(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node | None:
         """The second part of the law: what a change of the right side does to old rows of the left one."""
@@ -182,13 +193,13 @@ class Derivation:
         reached = Project(other, tuple(i for i in keep(other) if i.name != WEIGHT))
         touched = Join(self.old(left), reached, JoinKind.SEMI, on)
         was = self.bind("touched", touched)
-        new = _with_weight(_over(node, was, right), node.columns, text("1L"))
-        return _sum([new, _with_weight(_over(node, was, self.old(right)), node.columns, text("-1L"))])
+        new = with_weight(_over(node, was, right), node.columns, text("1L"))
+        return sum_of([new, with_weight(_over(node, was, self.old(right)), node.columns, text("-1L"))])
 
     def delta_by_right(self, node: Join) -> Node | None:
         """The part of an inner join's delta that the right side's change makes: A' x dB."""
         right = self.delta(node.right)
-        return None if right is None else _ordered(replace(node, right=right), node.columns)
+        return None if right is None else ordered(replace(node, right=right), node.columns)
 
     @_delta.register
     def delta_apply(self, node: Apply) -> Node:
@@ -204,7 +215,7 @@ class Derivation:
         exprs = key_exprs(node)
         new = restrict(node, exprs, keys)
         old = restrict(self.old(node), exprs, keys)
-        return _sum([_with_weight(new, node.columns, text("1L")), _with_weight(old, node.columns, text("-1L"))])
+        return sum_of([with_weight(new, node.columns, text("1L")), with_weight(old, node.columns, text("-1L"))])
 
     def keys(self, node: Aggregate | Window) -> Ref | None:
         """The keys of a keyed operator that the change touches, each once, as a binding."""
@@ -359,12 +370,12 @@ def _keyed(node: Node, exprs: Sequence[Expr]) -> Project:
     return Project(node, tuple(items))
 
 
-def _ordered(node: Node, columns: tuple[str, ...]) -> Project:
+def ordered(node: Node, columns: tuple[str, ...]) -> Project:
     items = {item.name: item for item in keep(node)}
     return Project(node, tuple(items[name] for name in (*columns, WEIGHT)))
 
 
-def _with_weight(node: Node, columns: tuple[str, ...], weight: Expr) -> Project:
+def with_weight(node: Node, columns: tuple[str, ...], weight: Expr) -> Project:
     items = {item.name: item for item in keep(node)}
     return Project(node, (*(items[name] for name in columns), Item(WEIGHT, weight, "bigint", False)))
 
@@ -376,7 +387,7 @@ def _renamed_weight(node: Node) -> Project:
     return Project(node, items)
 
 
-def _sum(terms: Sequence[Node]) -> Node:
+def sum_of(terms: Sequence[Node]) -> Node:
     if len(terms) == 1:
         return terms[0]
     first: tuple[Field, ...] = terms[0].schema

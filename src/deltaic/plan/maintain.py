@@ -12,8 +12,8 @@ Every refresh does the same to the view's table: delete the rows of some keys, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts
@@ -29,25 +29,45 @@ from deltaic.algebra.nodes import (
     JoinKind,
     Node,
     Project,
+    Scan,
+    ScanColumn,
     Window,
+    is_groupable,
     keep,
+    pass_through,
     sources,
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.algebra.stability import is_unstable, unstable_columns
+from deltaic.delta.matches import MatchDerivation, Seen
 from deltaic.delta.moments import ChangeTables, signed_value, totals
 from deltaic.delta.rules import Derivation, key_exprs
+from deltaic.plan.outer import Mark, marked
 from deltaic.plan.state import STATE_PREFIX, Kept, change_items, kept
 
 ROW_KEY = "__deltaic_row"
 KEY_PREFIX = "__deltaic_k"
+
+VIEW = "@view"
+"""The source name under which a program reads the view's own table."""
 
 
 class Way(Enum):
     CHANGES = "change tables"
     KEYS = "keys"
     ROWS = "rows"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the sources before a refresh is derived."""
+
+    changed: frozenset[str]
+    appended: frozenset[str] = frozenset()
+    """Of these, the ones that only got more rows."""
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """How many rows a source has, and under VIEW the view itself."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +81,28 @@ class Maintenance:
     kept: Kept | None = None
     stored: tuple[tuple[str, str], ...] = ()
     """For a view kept by change tables: its parts, and which columns of root hold them."""
+    marks: tuple[Mark, ...] = ()
+    """For a view kept by rows: what it stores of its outer joins, under root's column names."""
+    plain: bool = False
+    """Whether it is pinned to the base rules."""
 
     @property
     def hidden(self) -> tuple[str, ...]:
         return self.root.columns[self.visible :]
+
+    def derivation(self, known: Known) -> Derivation:
+        """The delta rules by which the view is kept."""
+        if self.plain:
+            return Derivation(known.changed)
+        seen = {mark.rule: self._seen(mark) for mark in self.marks}
+        return MatchDerivation(known.changed, seen=seen, appended=known.appended, rows=known.rows)
+
+    def _seen(self, mark: Mark) -> Seen:
+        names = dict.fromkeys((mark.marker, *mark.keys))
+        fields = [replace(self.root.fields[name], name=f"{name}_{mark.marker}_seen") for name in names]
+        seen = Scan(VIEW, tuple(ScanColumn(f, name) for f, name in zip(fields, names, strict=True)))
+        by = dict(zip(names, seen.columns, strict=True))
+        return Seen(self.root, mark.join, seen, by[mark.marker], tuple(by[key] for key in mark.keys), mark.dropping)
 
 
 def choose(query: Node, technique: str = "auto") -> Maintenance | Reason:
@@ -74,8 +112,9 @@ def choose(query: Node, technique: str = "auto") -> Maintenance | Reason:
     if reason is not None:
         return reason
     shaky: list[tuple[Node, Expr]] = []
-    for candidate in _candidates(query, technique):
-        derivation = Derivation(frozenset(sources(query)))
+    for found in _candidates(query, technique):
+        candidate = replace(found, plain=technique == "base")
+        derivation = candidate.derivation(Known(frozenset(sources(query))))
         if candidate.way is Way.CHANGES:
             change_table(candidate, derivation)
         elif candidate.way is Way.KEYS:
@@ -132,7 +171,7 @@ def _candidates(query: Project, technique: str) -> Iterator[Maintenance]:
     if isinstance(top, Aggregate | Window):
         yield from _by_key(query, top, key_exprs(top))
     if not unstable_columns(query):
-        yield _by_rows(query)
+        yield _by_rows(query, ()) if technique == "base" else _by_rows(*marked(query))
     for node in _preserved(query):
         if isinstance(node, Aggregate | Window) and node is not top:
             yield from _by_key(query, node, key_exprs(node))
@@ -159,7 +198,7 @@ def _by_changes(query: Project, top: Aggregate) -> Iterator[Maintenance]:
 
 def _cannot_be_netted(found: Kept) -> bool:
     names = frozenset[str]().union(*(part.looked_at for part in found.parts if part.moment is None))
-    return any(_is_ungroupable(found.top.input.fields[name].type) for name in names)
+    return any(not is_groupable(found.top.input.fields[name].type) for name in names)
 
 
 def _unfiltered(query: Project, top: Aggregate) -> tuple[Project, Expr]:
@@ -201,9 +240,18 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
     return replace(node, input=_replaced(node.input, old, new))
 
 
-def _by_rows(query: Project) -> Maintenance:
-    row = Item(ROW_KEY, _hash(tuple(item.name for item in query.items)), "bigint", False)
-    return Maintenance(Project(query, (*keep(query), row)), Way.ROWS, (ROW_KEY,), len(query.items))
+def _by_rows(query: Node, marks: tuple[Mark, ...]) -> Maintenance:
+    """The columns of marks stand behind the user's; one that the user sees anyway is not stored twice."""
+    assert isinstance(query, Project)
+    names = [name for mark in marks for name in (mark.marker, *mark.keys)]
+    visible = query.items[: len(query.items) - len(names)]
+    shown = {_origin(query, item.name): item.name for item in visible}
+    kept = {name: shown.get(_origin(query, name), name) for name in names}
+    row = Item(ROW_KEY, _hash(tuple(item.name for item in visible)), "bigint", False)
+    hidden = tuple(pass_through(query.fields[name]) for name in names if kept[name] == name)
+    root = Project(query, (*(pass_through(item.field) for item in visible), row, *hidden))
+    stored = tuple(replace(m, marker=kept[m.marker], keys=tuple(kept[key] for key in m.keys)) for m in marks)
+    return Maintenance(root, Way.ROWS, (ROW_KEY,), len(visible), marks=stored)
 
 
 def _hash(columns: tuple[str, ...]) -> Expr:
@@ -249,6 +297,8 @@ def _origin(node: Node, name: str | None) -> tuple[Node, str | None]:
             node, name = node.input, expr.column
         elif isinstance(node, Filter):
             node = node.input
+        elif isinstance(node, Join):
+            node = node.left if name in node.left.columns else node.right
         else:
             break
     return node, name
@@ -287,13 +337,9 @@ def _preserved(node: Node) -> Iterator[Node]:
                 yield from _preserved(node.right)
 
 
-def _is_ungroupable(kind: str) -> bool:
-    return any(word in kind for word in ("map<", "variant", "void", "geometry", "geography"))
-
-
 def _ungroupable(query: Project) -> Reason | None:
     for item in query.items:
-        if _is_ungroupable(item.type):
+        if not is_groupable(item.type):
             return Reason(
                 Code.UNGROUPABLE_TYPE,
                 f"column {item.name.split('#')[0]} is of type {item.type}, whose values cannot be compared",

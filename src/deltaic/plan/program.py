@@ -33,14 +33,11 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net
-from deltaic.plan.maintain import Maintenance, Way, change_table
+from deltaic.plan.maintain import VIEW, Known, Maintenance, Way, change_table
 from deltaic.plan.state import doubtful, folded
 
 OP = "__deltaic_op"
 """In what is applied to a view: -1 deletes the rows of a key, +1 inserts the row."""
-
-VIEW = "@view"
-"""The source name under which a program reads the view's own table."""
 
 DELTA, ARTIFACT, AGAIN_KEYS = "delta", "artifact", "again_keys"
 
@@ -61,9 +58,8 @@ class Program:
         return self.bindings[-1].node
 
 
-def keys_program(way: Maintenance, changed: frozenset[str]) -> Program | None:
+def keys_program(way: Maintenance, derivation: Derivation) -> Program | None:
     """Replace what the touched keys hold. None if nothing the view reads has changed."""
-    derivation = Derivation(changed)
     key = [col(name) for name in way.key]
     found = derivation.touched(way.root, key)
     if found is None:
@@ -78,13 +74,12 @@ def keys_program(way: Maintenance, changed: frozenset[str]) -> Program | None:
     return _finished(derivation, artifact)
 
 
-def changes_program(way: Maintenance, changed: frozenset[str]) -> Program | None:
+def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
     """Fold the change table into the view's own rows: old value and change to new value.
 
     A row of the artifact stands for both operations, so that the fold is computed once; AGAIN marks the
     groups whose new row the sources must tell."""
     assert way.kept is not None
-    derivation = Derivation(changed)
     table, _ = change_table(way, derivation)
     if table is None:
         return None
@@ -158,9 +153,8 @@ def _any(terms: list[Expr]) -> Expr:
     return join_parts(*pieces)
 
 
-def rows_program(way: Maintenance, changed: frozenset[str]) -> Program | None:
+def rows_program(way: Maintenance, derivation: Derivation) -> Program | None:
     """The view's signed delta, netted, under the name DELTA."""
-    derivation = Derivation(changed)
     found = derivation.delta(way.root)
     if found is None:
         return None
@@ -249,10 +243,10 @@ def _inlined(program: Program) -> Program:
     for binding in program.bindings:
         node = simplify(prune(_replaced(binding.node, known)))
         last = binding is program.bindings[-1]
-        if not last and (uses[binding.name] <= 1 or _is_light(node)):
+        if not last and binding.counts is None and (uses[binding.name] <= 1 or _is_light(node)):
             known[binding.name] = node
         else:
-            kept.append(Binding(binding.name, node))
+            kept.append(replace(binding, node=node))
     return Program(tuple(kept))
 
 
@@ -281,7 +275,12 @@ def _replaced(node: Node, known: dict[str, Node]) -> Node:
             return replace(node, input=_replaced(node.input, known))
 
 
-def program_for(way: Maintenance, changed: frozenset[str]) -> Program | None:
-    if way.way is Way.CHANGES:
-        return changes_program(way, changed)
-    return keys_program(way, changed) if way.way is Way.KEYS else rows_program(way, changed)
+def program_for(way: Maintenance, known: Known) -> Program | None:
+    """What a refresh computes; None if nothing that the view reads has changed."""
+    derivation = way.derivation(known)
+    match way.way:
+        case Way.CHANGES:
+            return changes_program(way, derivation)
+        case Way.KEYS:
+            return keys_program(way, derivation)
+    return rows_program(way, derivation)

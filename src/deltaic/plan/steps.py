@@ -9,15 +9,14 @@ from enum import Enum
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Node, Scan, State, walk
 from deltaic.algebra.simplify import simplify
-from deltaic.delta.rules import Binding
-from deltaic.plan.maintain import Maintenance, Way
+from deltaic.delta.rules import Binding, ViewCounts
+from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
     AGAIN,
     AGAIN_KEYS,
     ARTIFACT,
     DELTA,
     OP,
-    VIEW,
     Program,
     again_program,
     may_need_again,
@@ -48,6 +47,10 @@ class SourceRead:
     rs_states: frozenset[State] = frozenset()
     shown: str | None = None
     """The column that says which rows count, in a view that hides some."""
+    appends: bool = False
+    """Whether its change deletes nothing."""
+    rows: int | None = None
+    """How many it has now."""
 
     @property
     def where(self) -> str:
@@ -84,6 +87,18 @@ class ReadState(Step):
     version: int | None = None
     columns: tuple[tuple[str, str], ...] = ()
     shown: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadCounts(Step):
+    """What the view tells about an outer join of its own. `by_rs`: delta-rs tries, its SQL is for Spark.
+
+    `counts` names the columns of the view's table, `names` are those of the answer."""
+
+    counts: ViewCounts | None = None
+    names: tuple[str, ...] = ()
+    version: int | None = None
+    by_rs: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,6 +142,9 @@ class StoredView:
     version: int | None
     columns: Mapping[str, str]
     by_rs: bool = False
+    rows: int | None = None
+    scanned_by_rs: bool = False
+    """Whether delta-rs may go through it, however large, for an answer that is small."""
 
 
 def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
@@ -139,7 +157,11 @@ def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
 def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> list[Step]:
     """What an incremental refresh does; empty if no source that the view reads has changed."""
     changed = frozenset(name for name, read in reads.items() if read.changed)
-    program = program_for(way, changed)
+    appended = frozenset(name for name in changed if reads[name].appends)
+    rows = {name: read.rows for name, read in reads.items() if read.rows is not None}
+    if view.rows is not None:
+        rows[VIEW] = view.rows
+    program = program_for(way, Known(changed, appended, rows))
     if program is None:
         return []
     numbers = {name: n for n, name in enumerate(reads)}
@@ -150,25 +172,28 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
     steps = [*_reads(program, reads, numbers, view), *_computes(program, named, view, way)]
     if way.way is Way.CHANGES and may_need_again(way):
         again = again_program(way)
-        read = {step.relation for step in steps}
-        needed = [step for step in _reads(again, reads, numbers, view) if step.relation not in read]
+        needed = _not_in(steps, _reads(again, reads, numbers, view))
         sql = _stored(render(again.artifact, named), way, view)
         needed.append(ComputeAgain("compute the groups that their change does not tell", sql, AGAIN_KEYS))
         steps.extend(replace(step, only=Only.AGAIN) for step in needed)
     if way.way is Way.ROWS:
         find = rows_artifact(way)
         sql = _stored(render(find.artifact, named), way, view)
-        needed = _reads(find, reads, numbers, view)
+        needed = _not_in(steps, _reads(find, reads, numbers, view))
         needed.extend(_compute(binding, named) for binding in find.bindings[:-1])
         needed.append(FindRows("find what the deletions leave of equal rows", sql, ARTIFACT))
         steps.extend(replace(step, only=Only.DELETES) for step in needed)
     return steps
 
 
+def _not_in(steps: list[Step], more: list[Step]) -> list[Step]:
+    done = {step.relation for step in steps}
+    return [step for step in more if step.relation not in done]
+
+
 def _computes(program: Program, named: Callable[[Scan], str], view: StoredView, way: Maintenance) -> list[Step]:
-    steps: list[Step] = []
     *bindings, last = program.bindings
-    steps.extend(_compute(binding, named) for binding in bindings)
+    steps: list[Step] = [_read_counts(b, view) if b.counts else _compute(b, named) for b in bindings]
     sql = render(last.node, named)
     if way.way is Way.CHANGES:
         title = "add the change to the view's rows"
@@ -184,6 +209,22 @@ def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
     return Compute(f"compute {binding.name}", render(binding.node, named), binding.name)
 
 
+def _read_counts(binding: Binding, view: StoredView) -> ReadCounts:
+    counts = binding.counts
+    assert counts is not None
+    listed = ", ".join(
+        f"{quote(s)} AS {quote(a)}" for a, s in view.columns.items() if a in (counts.marker, *counts.keys)
+    )
+    relation = f"(SELECT {listed} FROM {view.relation} VERSION AS OF {view.version})"
+    stored = replace(counts, marker=view.columns[counts.marker], keys=tuple(view.columns[k] for k in counts.keys))
+    what = "stand alone" if counts.only_true else "stand alone and which have a match"
+    title = f"read which rows of the view {what} ({stored.marker})" + (", by delta-rs" if view.scanned_by_rs else "")
+    return ReadCounts(
+        title, render(binding.node, lambda _: relation), binding.name,
+        counts=stored, names=binding.node.columns, version=view.version, by_rs=view.scanned_by_rs,
+    )  # fmt: skip
+
+
 def _stored(sql: str, way: Maintenance, view: StoredView, *, marked: bool = False) -> str:
     """The artifact under the names of the view's table."""
     columns = ", ".join(f"{quote(a)} AS {quote(view.columns[a])}" for a in way.root.columns)
@@ -192,7 +233,7 @@ def _stored(sql: str, way: Maintenance, view: StoredView, *, marked: bool = Fals
 
 
 def _scans(program: Program) -> list[Scan]:
-    nodes: list[Node] = [n for b in program.bindings for n in walk(b.node)]
+    nodes: list[Node] = [n for b in program.bindings if b.counts is None for n in walk(b.node)]
     return [n for n in nodes if isinstance(n, Scan)]
 
 

@@ -127,7 +127,24 @@ class Lowering:
             Field(self.context.names.fresh(name), f.type, null)
             for name, f, null in zip(names, typed, nullable, strict=True)
         )
-        return UnionAll(branches, fields)
+        return UnionAll(tuple(self.widened(branch, fields) for branch in branches), fields)
+
+    def widened(self, branch: Node, fields: tuple[Field, ...]) -> Node:
+        """The branch in the union's types: a rule may take it out of the union, where Spark would not widen it."""
+        if all(own.type == wide.type for own, wide in zip(branch.schema, fields, strict=True)):
+            return branch
+        items = tuple(
+            Item(own.name, col(own.name), own.type, own.nullable)
+            if own.type == wide.type
+            else Item(
+                self.context.names.fresh(own.name.split("#")[0]),
+                join_parts("CAST(", col(own.name), f" AS {wide.type})"),
+                wide.type,
+                own.nullable,
+            )
+            for own, wide in zip(branch.schema, fields, strict=True)
+        )
+        return Project(branch, items)
 
     def counted(self, left: Node, right: Node) -> Aggregate:
         """Each row of either side once, with how often it stands in the left and in the right."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -54,6 +54,8 @@ class ChangePlan:
     sql: str | None
     rows: int | None
     reason: str
+    appends: bool = False
+    """Whether every commit only added rows: once netted, the change deletes nothing."""
 
 
 def plan_change(
@@ -71,6 +73,12 @@ def plan_change(
     changing = [commit for commit in log.commits(after, upto) if commit.data_change]
     if not changing:
         return ChangePlan("none", after, upto, None, 0, f"{upto - after} commits, none changed rows")
+    found = _planned(log, changing, columns, allow_rs, rs_rows)
+    appends = not any(file.data_change for commit in changing for file in commit.removes)
+    return replace(found, appends=appends)
+
+
+def _planned(log: Log, changing: Sequence[Commit], columns: Sequence[str], allow_rs: bool, rs_rows: int) -> ChangePlan:
     first, last = changing[0].version - 1, changing[-1].version
     commits = log.commits(first, last)
     no_feed = _why_no_feed(log, first, commits)

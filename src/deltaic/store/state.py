@@ -22,6 +22,9 @@ STATE_ROWS = 10_000
 STATE_BYTES = 2_000_000
 """A table with more rows or bytes than this is Spark's to read."""
 
+SCANNED_BYTES = 1_000_000_000
+"""A table that is only gone through, for an answer of at most STATE_ROWS, may be this large."""
+
 _READABLE = frozenset(
     {"appendOnly", "invariants", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}
     # they concern writers only
@@ -29,14 +32,16 @@ _READABLE = frozenset(
 )
 
 
-def why_no_rs_state(log: Log, version: int, columns: Sequence[str]) -> str | None:
+def why_no_rs_state(
+    log: Log, version: int, columns: Sequence[str], *, most_rows: int | None = STATE_ROWS, most_bytes: int = STATE_BYTES
+) -> str | None:
     """Why delta-rs must not read these columns of this version; None if it may."""
     path, snapshot = log.ref.path, log.snapshot(version)
     if path is None or not rs.can_open(path):
         return "not in a folder delta-rs can open"
     if snapshot.rows is None or snapshot.bytes is None:
         return "the log does not tell its size"
-    if snapshot.rows > STATE_ROWS or snapshot.bytes > STATE_BYTES:
+    if (most_rows is not None and snapshot.rows > most_rows) or snapshot.bytes > most_bytes:
         return "large"
     unknown = sorted(snapshot.features - _READABLE)
     if unknown:
@@ -69,6 +74,23 @@ def read_difference_rs(
     repeated = f"SELECT *, unnest(range(0, abs(__deltaic_sum))) AS __deltaic_copy FROM ({netted})"
     sign = f"CASE WHEN __deltaic_sum > 0 THEN 1 ELSE -1 END AS {rs_quoted(count)}"
     return _asked(f"SELECT {wanted}, {sign} FROM ({repeated})", present=(ref, new), past=(ref, old))
+
+
+def read_counts_rs(
+    ref: TableRef, version: int, marker: str, keys: Sequence[str], names: Sequence[str], only_true: bool
+) -> pa.Table | None:
+    """Per key, how many rows have a true and how many a false marker, under `names`; None if keys are too many."""
+    sign = f"CASE WHEN {rs_quoted(marker)} THEN 1 ELSE 0 END"
+    values = [*(map(rs_quoted, keys) if keys else ("CAST(0 AS INT)",)), sign, f"1 - {sign}"]
+    each = ", ".join(f"{value} AS {rs_quoted(name)}" for value, name in zip(values, names, strict=True))
+    where = rs_quoted(marker) if only_true else f"{rs_quoted(marker)} IS NOT NULL"
+    groups = ", ".join(map(rs_quoted, names[:-2]))
+    sums = ", ".join(f"sum({rs_quoted(name)}) AS {rs_quoted(name)}" for name in names[-2:])
+    rows = f"SELECT {each} FROM state WHERE {where}"
+    answer = _asked(
+        f"SELECT {groups}, {sums} FROM ({rows}) GROUP BY {groups} LIMIT {STATE_ROWS + 1}", state=(ref, version)
+    )
+    return answer if answer.num_rows <= STATE_ROWS else None
 
 
 def _asked(sql: str, **tables: tuple[TableRef, int]) -> pa.Table:
