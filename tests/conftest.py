@@ -27,10 +27,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "app":
             item.add_marker(pytest.mark.xdist_group("spark"))
-        elif item.path.parent.name == "app":
-            item.add_marker(pytest.mark.xdist_group("command line"))
 
 
 @pytest.fixture(scope="session")

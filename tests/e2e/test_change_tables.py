@@ -110,7 +110,8 @@ WHERE A > 5 GROUP BY A, B"""
 
 PARTS = """SELECT k, count(*) AS n, count(v) AS nv, sum(v) AS s, avg(v) AS av, avg(i) AS ai, sum(i) AS si,
   min(i) AS lo, max(x) AS hi, sum(x) AS sx, avg(x) AS ax, bool_or(i > 3) AS any3, bit_or(i) AS bits,
-  sum(v) FILTER (WHERE i > 1) AS s1, max(i) - min(i) AS spread FROM t GROUP BY k"""
+  sum(v) FILTER (WHERE i > 1) AS s1, max(i) - min(i) AS spread, var_samp(i) AS vi, stddev_pop(v) AS sv,
+  covar_pop(i, v) AS cv, max_by(v, struct(i, v)) AS mv, bit_xor(i) AS xi FROM t GROUP BY k"""
 OTHERS = {
     "one": "SELECT count(*) AS n, sum(i) AS s, min(i) AS lo FROM t",
     "d": "SELECT DISTINCT k, i FROM t",

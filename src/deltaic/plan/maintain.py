@@ -43,8 +43,9 @@ from deltaic.algebra.stability import is_unstable, unstable_columns
 from deltaic.delta.matches import MatchDerivation, Seen
 from deltaic.delta.moments import ChangeTables, signed_value, totals
 from deltaic.delta.rules import Derivation, key_exprs
+from deltaic.plan.fold import change_items, counts_copies, one_by_one
 from deltaic.plan.outer import Mark, marked
-from deltaic.plan.state import STATE_PREFIX, Kept, change_items, kept
+from deltaic.plan.state import STATE_PREFIX, Kept, kept
 
 ROW_KEY = "__deltaic_row"
 KEY_PREFIX = "__deltaic_k"
@@ -148,7 +149,7 @@ def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None,
     if delta is None:
         return None, tables
     shaky = unstable_columns(top.input)
-    exprs = [expr for part in parts for expr in (part.value, part.where) if expr is not None]
+    exprs = [expr for part in parts for expr in (*part.values, part.where) if expr is not None]
     derivation.shaky.extend((top, expr) for expr in exprs if is_unstable(expr, shaky))
     # Rows that came and went again, or that two terms of a join's delta count and uncount, are no extremes:
     # equal rows are netted first. What adds up needs no netting, and is added up on the way.
@@ -157,7 +158,9 @@ def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None,
     rows = Project(delta, (*(i for i in keep(delta) if i.name in {*looked_at, WEIGHT}), *adding))
     total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
     equal = tuple(item for item in keep(rows) if item.name in looked_at)
-    netted = Aggregate(rows, equal, (total, *totals(wanted)))
+    netted: Node = Aggregate(rows, equal, (total, *totals(wanted)))
+    if counts_copies(parts):
+        netted = one_by_one(netted, wanted)
     return Aggregate(netted, top.groups, items), tables
 
 

@@ -33,8 +33,8 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net
+from deltaic.plan.fold import doubtful, folded
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way, change_table
-from deltaic.plan.state import doubtful, folded
 
 OP = "__deltaic_op"
 """In what is applied to a view: -1 deletes the rows of a key, +1 inserts the row."""
@@ -84,10 +84,9 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
     if table is None:
         return None
     joined, old = _beside_the_view(way, table)
-    parts, stored = way.kept.parts, dict(way.stored)
-    new = {part.name: folded(part, old[stored[part.name]]) for part in parts}
-    rows = old[stored[way.kept.rows]]
-    doubts = [d for part in parts if (d := doubtful(part, old[stored[part.name]], rows)) is not None]
+    parts, stored = way.kept.parts, {part: old[name] for part, name in way.stored}
+    new = {part.name: folded(part, stored) for part in parts}
+    doubts = [d for part in parts if (d := doubtful(part, stored, stored[way.kept.rows])) is not None]
     groups = tuple(Item(i.name, col(i.name), i.type) for i in way.kept.top.groups)
     values = tuple(Item(part.name + NEW, new[part.name], part.item.type) for part in parts)
     again = _any(doubts) if doubts else text("FALSE")
@@ -99,7 +98,9 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
         for i in way.kept.top.aggregates
     )
     there = text("TRUE") if not groups else join_parts(now[way.kept.rows], " > 0")
-    marks = (Item(THERE, there, "boolean", False), pass_through(fold.fields[AGAIN]))
+    more = [doubt.substitute(now) for doubt in way.kept.doubts]
+    untold = _any([col(AGAIN), *more]) if more else col(AGAIN)
+    marks = (Item(THERE, there, "boolean", False), Item(AGAIN, untold, "boolean", False))
     top = Project(fold, (*groups, *answers, *marks))
     root = _through(way.root, way.kept.top, top, tuple(pass_through(top.fields[m]) for m in (THERE, AGAIN)))
     op = Field(OP, "int", False)
@@ -119,7 +120,8 @@ def again_program(way: Maintenance) -> Program:
 
 def may_need_again(way: Maintenance) -> bool:
     assert way.kept is not None
-    return any(doubtful(part, text("0"), text("0")) is not None for part in way.kept.parts)
+    stored = {part: text("0") for part, _ in way.stored}
+    return any(doubtful(part, stored, text("0")) is not None for part in way.kept.parts)
 
 
 def _beside_the_view(way: Maintenance, table: Node) -> tuple[Join, dict[str, Expr]]:

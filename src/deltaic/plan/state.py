@@ -15,7 +15,6 @@ from enum import Enum
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
 from deltaic.algebra.nodes import (
-    WEIGHT,
     Aggregate,
     Call,
     Filter,
@@ -42,9 +41,17 @@ class Fold(Enum):
     """Insertions only: taking away would leave the rounding of what is gone."""
     LEAST = "least"
     GREATEST = "greatest"
+    AT_LEAST = "where least"
+    AT_GREATEST = "where greatest"
+    """What stands beside an extreme, which is a part of its own."""
     BITS_AND = "&"
     BITS_OR = "|"
     """Insertions only: a bit does not tell how many rows set it."""
+    BITS_XOR = "^"
+    """Insertions and deletions alike; exact."""
+    MEAN = "mean"
+    SPREAD = "spread"
+    """Sums of squared distances from a mean, and of products of two: insertions only, merged with those there are."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +61,10 @@ class Part:
     item: Item
     fold: Fold
     moment: Moment | None = None
-    value: Expr | None = None
+    values: tuple[Expr, ...] = ()
     where: Expr | None = None
+    beside: tuple[str, ...] = ()
+    """Other parts that it is folded with: its extreme; its count; its count and its means."""
 
     @property
     def name(self) -> str:
@@ -64,7 +73,7 @@ class Part:
     @property
     def looked_at(self) -> frozenset[str]:
         """The columns of the input that decide its value."""
-        return frozenset[str]().union(*(expr.columns for expr in (self.value, self.where) if expr is not None))
+        return frozenset[str]().union(*(expr.columns for expr in (*self.values, self.where) if expr is not None))
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,8 @@ class Kept:
     """The part that is 0 exactly where a group has no row left."""
     finals: tuple[tuple[str, Expr], ...]
     """The query's calls out of the parts."""
+    doubts: tuple[Expr, ...] = ()
+    """When parts that are all known still do not tell a call: the group is computed again."""
 
 
 def kept(top: Aggregate) -> Kept | str:
@@ -88,6 +99,7 @@ class _Keeping:
     def __init__(self, top: Aggregate) -> None:
         self.top, self.input = top, top.input
         self.parts: dict[str, Part] = {}
+        self.doubts: list[Expr] = []
         self.number = 0
 
     def kept(self) -> Kept | str:
@@ -101,7 +113,7 @@ class _Keeping:
         own = {item.name for item in self.top.aggregates}
         items = (*self.top.aggregates, *(p.item for p in self.parts.values() if p.name not in own))
         top = Aggregate(self.input, self.top.groups, items)
-        return Kept(top, tuple(self.parts.values()), rows, tuple(finals))
+        return Kept(top, tuple(self.parts.values()), rows, tuple(finals), tuple(self.doubts))
 
     def final(self, item: Item) -> Expr | None:
         """The call out of its parts, in the type that Spark gave it."""
@@ -128,7 +140,69 @@ class _Keeping:
                 return col(self.part(item.expr, item.type, call, Fold.BITS_AND, None, item.name))
             case "bit_or":
                 return col(self.part(item.expr, item.type, call, Fold.BITS_OR, None, item.name))
+            case "bit_xor":
+                bits = self.part(item.expr, item.type, call, Fold.BITS_XOR, None, item.name)
+                return self.unless_none(call, col(bits))
+            case "min_by" | "max_by" if len(call.arguments) == 2:
+                return self.beside_extreme(item, call)
+            case "var_pop" | "var_samp" | "variance" | "stddev_pop" | "stddev_samp" | "stddev" | "std":
+                return self.variance(call)
+            case "covar_pop" | "covar_samp" | "corr":
+                return self.covariance(call)
         return None
+
+    def beside_extreme(self, item: Item, call: Call) -> Expr:
+        least = call.function == "min_by"
+        by, kind = call.arguments[1], call.types[1]
+        extreme = Call("min" if least else "max", (by,), (kind,), call.where)
+        fold = Fold.LEAST if least else Fold.GREATEST
+        found = self.part(_call(extreme.function, by, call.where), kind, extreme, fold, None)
+        at = Fold.AT_LEAST if least else Fold.AT_GREATEST
+        return col(self.part(item.expr, item.type, call, at, None, item.name, (found,)))
+
+    # Of values x: their number, their mean, and the sum of (x - mean)². Numbers of different kinds are all DOUBLE here.
+
+    def variance(self, call: Call) -> Expr:
+        count = self.known(call)
+        mean = self.mean(call, count)
+        squares = self.spread((call.arguments[0],), call, (count, mean))
+        freedom = "" if call.function.endswith("_pop") else " - 1"
+        quotient = join_parts(col(squares), " / (", col(count), freedom, ")")
+        root = join_parts("sqrt(", quotient, ")") if call.function.startswith("std") else quotient
+        return join_parts("CASE WHEN ", col(count), f"{freedom} > 0 THEN ", root, " END")
+
+    def covariance(self, call: Call) -> Expr:
+        """Only rows in which both are known count."""
+        known = [join_parts("(", argument, ") IS NOT NULL") for argument in call.arguments]
+        both = conjunction(*known, *([call.where] if call.where else []))
+        one, other = (Call("avg", (a,), (t,), both) for a, t in zip(call.arguments, call.types, strict=True))
+        count = self.known(one)
+        means = (self.mean(one, count), self.mean(other, count))
+        products = col(self.spread(call.arguments, replace(call, where=both), (count, *means)))
+        if call.function != "corr":
+            freedom = "" if call.function == "covar_pop" else " - 1"
+            quotient = join_parts(products, " / (", col(count), freedom, ")")
+            return join_parts("CASE WHEN ", col(count), f"{freedom} > 0 THEN ", quotient, " END")
+        squares = [
+            col(self.spread(own.arguments, own, (count, mean))) for own, mean in zip((one, other), means, strict=True)
+        ]
+        area = join_parts(squares[0], " * ", squares[1])
+        # where one side does not vary, it is for Spark to say NULL or to refuse the division
+        self.doubts.append(join_parts(col(count), " > 1 AND ", area, " = 0"))
+        defined = join_parts(col(count), " > 1 AND ", area, " <> 0")
+        return join_parts("CASE WHEN ", defined, " THEN ", products, " / sqrt(", area, ") END")
+
+    def mean(self, call: Call, count: str) -> str:
+        """The mean of equal values is that value, to the last digit; their average may not be."""
+        value = _wide(call.arguments[0])
+        pieces = [_call(f, value, call.where) for f in ("var_pop", "min", "avg")]
+        expr = join_parts("CASE WHEN ", pieces[0], " = 0 THEN ", pieces[1], " ELSE ", pieces[2], " END")
+        return self.part(expr, "double", replace(call, arguments=call.arguments[:1]), Fold.MEAN, None, None, (count,))
+
+    def spread(self, values: tuple[Expr, ...], call: Call, beside: tuple[str, ...]) -> str:
+        own = replace(call, arguments=values)
+        expr = join_parts(spread_of(values, call.where), " * ", _call("count", values[0], call.where))
+        return self.part(expr, "double", own, Fold.SPREAD, None, None, beside)
 
     def average(self, item: Item, call: Call) -> Expr | None:
         kind, argument = call.types[0], call.arguments[0]
@@ -178,20 +252,31 @@ class _Keeping:
         return self.part(_call("sum", col(column), where), "bigint", call, Fold.ADD, linear(call))
 
     def part(
-        self, expr: Expr, kind: str, call: Call, fold: Fold, moment: Moment | None, name: str | None = None
-    ) -> str:
+        self, expr: Expr, kind: str, call: Call, fold: Fold, moment: Moment | None,
+        name: str | None = None, beside: tuple[str, ...] = (),
+    ) -> str:  # fmt: skip
         """The part's name; equal parts are stored once."""
         key = expr.sql
         if key not in self.parts:
             own = next((i.name for i in self.top.aggregates if i.expr.sql == key), name)
             item = Item(own or self.fresh("part"), expr, kind)
-            value = call.arguments[0] if call.arguments else None
-            self.parts[key] = Part(item, fold, moment, value, call.where)
+            self.parts[key] = Part(item, fold, moment, call.arguments, call.where, beside)
         return self.parts[key].name
 
     def fresh(self, name: str) -> str:
         self.number += 1
         return f"{STATE_PREFIX}_{name}_{self.number}"
+
+
+def spread_of(values: tuple[Expr, ...], where: Expr | None = None) -> Expr:
+    """The mean product of distances from the mean: the variance, or the covariance of two."""
+    if len(values) == 1:
+        return _call("var_pop", _wide(values[0]), where)
+    return _call("covar_pop", join_parts(_wide(values[0]), ", ", _wide(values[1])), where)
+
+
+def _wide(value: Expr) -> Expr:
+    return join_parts("CAST(", value, " AS DOUBLE)")
 
 
 def _call(function: str, argument: Expr, where: Expr | None) -> Expr:
@@ -302,79 +387,3 @@ def _counting(argument: Expr, where: Expr | None) -> Call:
 
 def _passed(name: str) -> Item:
     return Item(name, col(name), "bigint", False)
-
-
-# Folding: old value and change to new value, and when the two do not tell it
-
-INSERTED, DELETED = "_in", "_out"
-
-
-def change_items(part: Part) -> tuple[Item, ...]:
-    """The columns of a change table that tell a part's change, over netted rows with their counts."""
-    if part.fold is Fold.ADD:
-        return (Item(part.name, join_parts("sum(", col(part.name), ")"), part.item.type),)
-    function = {
-        Fold.ADD_FLOAT: "sum", Fold.LEAST: "min", Fold.GREATEST: "max", Fold.BITS_AND: "bit_and", Fold.BITS_OR: "bit_or"
-    }[part.fold]  # fmt: skip
-    assert part.value is not None
-
-    def one_side(sign: str) -> Expr:
-        terms = [join_parts(col(WEIGHT), sign), *([part.where] if part.where else [])]
-        condition = conjunction(*terms)
-        assert condition is not None
-        assert part.value is not None
-        times = (
-            join_parts("CAST(", part.value, " AS DOUBLE) * ", col(WEIGHT))
-            if part.fold is Fold.ADD_FLOAT
-            else part.value
-        )
-        return join_parts("CASE WHEN ", condition, " THEN ", times, " END")
-
-    gone = function if part.fold in (Fold.LEAST, Fold.GREATEST) else "count"
-    kind = part.item.type if gone == function else "bigint"
-    return (
-        Item(part.name + INSERTED, join_parts(f"{function}(", one_side(" > 0"), ")"), part.item.type),
-        Item(part.name + DELETED, join_parts(f"{gone}(", one_side(" < 0"), ")"), kind),
-    )
-
-
-def folded(part: Part, old: Expr) -> Expr:
-    """The part's new value out of the stored one and its change."""
-    came = col(part.name + INSERTED)
-    match part.fold:
-        case Fold.ADD:
-            kind = part.item.type
-            zero, change = f"CAST(0 AS {kind})", join_parts("CAST(", col(part.name), f" AS {kind})")
-            value = join_parts("coalesce(", old, f", {zero}) + coalesce(", change, f", {zero})")
-            return join_parts("CAST(", value, f" AS {kind})")
-        case Fold.ADD_FLOAT:
-            return join_parts(
-                "CASE WHEN ", old, " IS NULL THEN ", came, " ELSE ", old, " + coalesce(", came, ", 0) END"
-            )
-        case Fold.LEAST:
-            return join_parts("least(", old, ", ", came, ")")
-        case Fold.GREATEST:
-            return join_parts("greatest(", old, ", ", came, ")")
-    sign = part.fold.value
-    both = join_parts("CASE WHEN ", came, " IS NULL THEN ", old, " ELSE ", old, f" {sign} ", came, " END")
-    return join_parts("CAST(CASE WHEN ", old, " IS NULL THEN ", came, " ELSE ", both, f" END AS {part.item.type})")
-
-
-def doubtful(part: Part, old: Expr, old_rows: Expr) -> Expr | None:
-    """When the group must be computed again; None if never."""
-    came, gone = col(part.name + INSERTED), col(part.name + DELETED)
-    match part.fold:
-        case Fold.ADD if part.item.type.startswith("decimal"):
-            # a sum that did not fit was stored as NULL, unless the session's settings made it an error
-            return join_parts(old, " IS NULL AND ", old_rows, " > 0")
-        case Fold.ADD:
-            return None
-        case Fold.LEAST:
-            better = join_parts(came, " <= ", gone)
-            matters = join_parts(gone, " <= ", old)
-        case Fold.GREATEST:
-            better = join_parts(came, " >= ", gone)
-            matters = join_parts(gone, " >= ", old)
-        case _:
-            return join_parts(gone, " > 0")
-    return join_parts(gone, " IS NOT NULL AND (", matters, ") IS NOT FALSE AND (", better, ") IS NOT TRUE")
