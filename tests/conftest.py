@@ -19,6 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", action="store_true", help=what)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """All that needs a Spark goes to one of the two processes, which has the only one."""
+    if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "app":
+        item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On two cores Spark takes its time: what only widens a net that is cast already waits for `make fuzz`."""
@@ -26,9 +32,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "app":
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

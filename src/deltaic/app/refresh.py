@@ -292,7 +292,8 @@ def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
     assert isinstance(compiled.way, Maintenance)
     fields = compiled.way.root.fields
     names = [name for mark in compiled.way.marks for name in (mark.marker, *mark.keys)]
-    if not names or any(fields[name].type in ("float", "double") for name in names):
+    # equal floats and equal nested values are Spark's to tell
+    if not names or any(fields[name].type in ("float", "double") or "<" in fields[name].type for name in names):
         return False
     stored = [compiled.stored[name] for name in names]
     version = table.log.version()
