@@ -19,12 +19,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", action="store_true", help=what)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """All that needs a Spark goes to one of the two processes, which has the only one."""
-    if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "app":
-        item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On two cores Spark takes its time: what only widens a net that is cast already waits for `make fuzz`."""
