@@ -25,7 +25,7 @@ from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
-from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
+from deltaic.store.state import SCANNED_BYTES, STATE_ROWS, why_no_rs_state
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.view import ViewTable
 
@@ -211,7 +211,10 @@ class Refresher:
         query = recompute_sql(compiled, reads)
         columns = stored_columns(compiled)
         if _same_columns(table, compiled):
-            return WriteView("recompute the whole view", table.overwrite_sql(query, columns), None)
+            rows = table.log.snapshot().rows
+            small = self.warehouse.use_rs and rows is not None and rows <= STATE_ROWS
+            overwrite = table.overwrite_sql(query, columns)
+            return WriteView("recompute the whole view", overwrite, None, query=query if small else None)
         return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
 
     def fall_back(self, plan: Plan, reason: Reason) -> Plan:

@@ -261,8 +261,14 @@ class Run:
     def write(self, step: WriteView) -> None:
         if self.plan.mode == "incremental" and self.arrow is not None:
             self.commit = self.write_arrow(self.arrow, step)
-        else:
-            self.commit = self.write_spark(step)
+            return
+        if step.query is not None and self.table.can_use_rs(self.table.log.snapshot()):
+            rows = self.collected(self.session.sql(f"SELECT * FROM (\n{step.query}\n) LIMIT {RS_ROWS + 1}"))
+            if rows.num_rows <= RS_ROWS:
+                self.outcome.written_by, self.outcome.delta_rows = "delta-rs", rows.num_rows
+                self.commit = self.table.overwrite_rs(rows, self.progress)
+                return
+        self.commit = self.write_spark(step)
 
     def write_spark(self, step: WriteView) -> Commit:
         self.outcome.written_by = "spark"

@@ -131,7 +131,11 @@ class FindRows(Step):
 
 @dataclass(frozen=True)
 class WriteView(Step):
-    """Into the view, in one commit that carries the progress."""
+    """Into the view, in one commit that carries the progress.
+
+    `query` gives the whole view, where it was small before: if it still is, delta-rs writes it."""
+
+    query: str | None = None
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,8 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
     delta-rs reads texts as Arrow views, which Spark does not take.
     """
+    if not table.num_rows:
+        return schema.empty_table()  # one without chunks is more than PySpark can take where a column is nested
     table = table.select(schema.names)
     return table if table.schema.equals(schema) else table.cast(schema, safe=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import deltalake
@@ -106,9 +106,16 @@ def apply(path: str, artifact: pa.Table, key: Sequence[str], transaction: Transa
     schema = pa.schema([pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())])
     artifact = conform(artifact, schema.append(pa.field(OP, pa.int32())))
     if not _takes_out(artifact):
-        _append(table, artifact.drop_columns([OP]), transaction)
+        _write(table, artifact.drop_columns([OP]), "append", transaction)
     elif not _merge(table, _both_zeros(artifact, key), schema.names, key, transaction):
         commit_nothing(path, transaction)  # delta-rs commits nothing where nothing changes
+
+
+def overwrite(path: str, rows: pa.Table, transaction: Transaction) -> None:
+    """These rows instead of all there are, in one commit."""
+    table = _opened(path, transaction)
+    schema = pa.schema([pa.field(field.name, field.type) for field in pa.schema(table.schema().to_arrow())])
+    _write(table, conform(rows, schema), "overwrite", transaction)
 
 
 def commit_nothing(path: str, transaction: Transaction) -> None:
@@ -132,11 +139,11 @@ def _opened(path: str, transaction: Transaction) -> DeltaTable:
     return table
 
 
-def _append(table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
+def _write(table: DeltaTable, rows: pa.Table, mode: Literal["append", "overwrite"], transaction: Transaction) -> None:
     write_deltalake(
         table,
         rows,
-        mode="append",
+        mode=mode,
         writer_properties=_writer(table),
         commit_properties=transaction.properties(),
     )

@@ -97,6 +97,14 @@ class ViewTable:
         path = str(self.ref.path)
         return self._committed(progress, lambda: rs_write.apply(path, artifact, key, _transaction(progress)))
 
+    def overwrite_rs(self, rows: pa.Table, progress: Progress) -> Commit:
+        """Replace all rows by these few, without Spark."""
+        reason = rs_write.why_not_table(self.ref.path, self.log.snapshot())
+        if reason is not None:
+            raise UnsupportedError(f"{self.ref.name} cannot be written by delta-rs: {reason}")
+        path = str(self.ref.path)
+        return self._committed(progress, lambda: rs_write.overwrite(path, rows, _transaction(progress)))
+
     # --- either way ---
 
     def commit_progress_only(self, progress: Progress, session: SparkSession | None = None) -> Commit:
