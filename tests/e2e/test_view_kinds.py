@@ -1,4 +1,4 @@
-"""Every operator that issue 3 names, kept through a history on real Spark and Delta."""
+"""Every operator, kept through a history on real Spark and Delta."""
 
 import pytest
 
@@ -129,3 +129,13 @@ def test_empty_tables(wh: Warehouse) -> None:
     wh.script("DELETE FROM s; DELETE FROM u")
     for view in views:
         view.refresh()
+
+
+def test_a_small_view_that_is_recomputed_is_written_without_spark(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE t (k INT, s STRING); INSERT INTO t VALUES (1, 'a'), (2, NULL), (3, 'c')")
+    top = Kept(wh, "top", "SELECT k, s FROM t ORDER BY k DESC LIMIT 2", "PARTITIONED BY (s)")
+    for use_rs, change in ((True, "INSERT INTO t VALUES (4, 'd')"), (False, "DELETE FROM t"), (True, "DELETE FROM t")):
+        wh.use_rs = use_rs
+        wh.script(f"{change}; INSERT INTO t VALUES (0, 'z')")
+        report = top.refresh("full")
+        assert report.written_by == ("delta-rs" if use_rs else "spark")
