@@ -39,9 +39,14 @@ PAPER = {"CitySales": NEW + STORES, "CategorySales": NEW + ITEMS, "SSFullInfo": 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
+        console, results = Console(), list[dict[str, object]]()
         prepare(wh)
-        results = [measured(wh, name, technique) for name in VIEWS for technique in ("auto", "base")]
-        Console().print(shown(results))
+        for name, technique in ((name, technique) for name in VIEWS for technique in ROUNDS):
+            results.append(measured(wh, name, technique))
+            console.print(
+                f"{name}, {technique}: {results[-1]['seconds']:.2f} s, recompute {results[-1]['recompute']:.2f} s"
+            )
+        console.print(shown(results))
         keep(results)
 
 
@@ -112,7 +117,7 @@ def check(wh: Warehouse, view: str, query: str) -> None:
 def shown(results: list[dict[str, object]]) -> Table:
     table = Table(title=f"{NEW:,} new sales of {SALES:,}: rows read and seconds")
     for column in results[0]:
-        table.add_column(column, justify="left" if column in ("view", "technique") else "right")
+        table.add_column(column, justify="left" if column in ("view", "technique") else "right", no_wrap=True)
     for result in results:
         table.add_row(
             *(f"{v:.2f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else str(v)
