@@ -174,7 +174,13 @@ def _lowered(
         return None, Reason(Code.SEMANTICS, others)
     if definition.technique == "recompute":
         return lowered.node, Reason(Code.POLICY, "deltaic.technique is recompute")
-    way = choose(lowered.node, definition.technique)
+    technique = definition.technique
+    if (definition.settings.get("spark.sql.legacy.statisticalAggregate") or "false").lower() == "true":
+        technique = "base"  # a variance of one value is NaN then, which its stored parts do not tell
+    parted = {name.lower() for name in definition.partitioned_by}
+    named = enumerate(zip(definition.columns, schema.fields, strict=True))
+    texts = frozenset(n for n, (name, f) in named if name.lower() in parted and f.dataType.typeName() == "string")
+    way = choose(lowered.node, technique, texts)
     if isinstance(way, Maintenance):
         mismatch = _mismatch(way, world, schema)
         if mismatch is not None:

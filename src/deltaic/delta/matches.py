@@ -37,7 +37,7 @@ from deltaic.algebra.nodes import (
     Ref,
     Scan,
     UnionAll,
-    is_groupable,
+    is_exact_key,
     keep,
     null_item,
     pass_through,
@@ -84,7 +84,7 @@ class MatchDerivation(Derivation):
     """How many rows sources and views have, as far as it is known."""
 
     def delta_by_partner(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node | None:
-        if isinstance(node, Apply) or not all(is_groupable(left.fields[k].type) for k in key_columns(node)):
+        if isinstance(node, Apply) or not all(is_exact_key(left.fields[k].type) for k in key_columns(node)):
             return super().delta_by_partner(node, left, right, on)
         found = self.delta(right)
         if found is None:
@@ -210,8 +210,11 @@ class MatchDerivation(Derivation):
         lifted = lift(seen.root, seen.join, pairs, frozenset(node.right.columns))
         if lifted is None:
             return None
-        origins = [column.origin for column in seen.view.scanned if column.field.name in seen.keys]
-        items = [Item(k, col(o), keys.fields[k].type) for k, o in zip(keys.columns, origins, strict=False)]
+        origins = {column.field.name: column.origin for column in seen.view.scanned}
+        items = [
+            Item(k, col(origins[s]), keys.fields[k].type)
+            for k, s in zip(keys.columns, seen.keys, strict=bool(seen.keys))
+        ]
         items = items or [Item(keys.columns[0], text("0"), "int", False)]
         return Project(lifted[0], (*items, pass_through(WEIGHT_FIELD)))
 

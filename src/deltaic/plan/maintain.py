@@ -33,6 +33,7 @@ from deltaic.algebra.nodes import (
     ScanColumn,
     Window,
     is_groupable,
+    is_storable,
     keep,
     pass_through,
     sources,
@@ -106,15 +107,23 @@ class Maintenance:
         return Seen(self.root, mark.join, seen, by[mark.marker], tuple(by[key] for key in mark.keys), mark.dropping)
 
 
-def choose(query: Node, technique: str = "auto") -> Maintenance | Reason:
-    """The way to keep the view of `query`, or the reason why there is none; "base" allows no other rule."""
+def choose(query: Node, technique: str = "auto", partitioned: frozenset[int] = frozenset()) -> Maintenance | Reason:
+    """The way to keep the view of `query`, or the reason why there is none; "base" allows no other rule.
+
+    `partitioned` are the places of STRING columns by which the view's table is partitioned. Delta reads '' there back
+    as NULL, so none of them is a key."""
     query = _as_project(prune(query))
     reason = _ungroupable(query)
     if reason is not None:
         return reason
     shaky: list[tuple[Node, Expr]] = []
-    for found in _candidates(query, technique):
+    unstorable: str | None = None
+    for found in _candidates(query, technique, partitioned):
         candidate = replace(found, plain=technique == "base")
+        kinds = [candidate.root.fields[name].type for name in candidate.hidden]
+        if not all(map(is_storable, kinds)):
+            unstorable = next(kind for kind in kinds if not is_storable(kind))
+            continue
         derivation = candidate.derivation(Known(frozenset(sources(query))))
         if candidate.way is Way.CHANGES:
             change_table(candidate, derivation)
@@ -125,6 +134,9 @@ def choose(query: Node, technique: str = "auto") -> Maintenance | Reason:
         if not derivation.shaky:
             return candidate
         shaky = shaky or derivation.shaky
+    if unstorable is not None and not shaky:
+        detail = f"a value of type {unstorable} would have to be stored beside the view's columns, and Delta cannot"
+        return Reason(Code.UNGROUPABLE_TYPE, detail, hint="CAST it to another type.")
     return _unstable(query, shaky)
 
 
@@ -164,27 +176,27 @@ def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None,
     return Aggregate(netted, top.groups, items), tables
 
 
-def _candidates(query: Project, technique: str) -> Iterator[Maintenance]:
+def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> Iterator[Maintenance]:
     """Best first: by the key of the operator on top; by rows; by the key of one further down."""
     top = query.input
     while isinstance(top, Filter | Project):
         top = top.input
     if isinstance(top, Aggregate) and technique != "base":
-        yield from _by_changes(query, top)
+        yield from _by_changes(query, top, partitioned)
     if isinstance(top, Aggregate | Window):
-        yield from _by_key(query, top, key_exprs(top))
+        yield from _by_key(query, top, key_exprs(top), partitioned)
     if not unstable_columns(query):
-        yield _by_rows(query, ()) if technique == "base" else _by_rows(*marked(query))
+        yield _by_rows(query, (), partitioned) if technique == "base" else _by_rows(*marked(query), partitioned)
     for node in _preserved(query):
         if isinstance(node, Aggregate | Window) and node is not top:
-            yield from _by_key(query, node, key_exprs(node))
+            yield from _by_key(query, node, key_exprs(node), partitioned)
         if isinstance(node, Join | Apply):
             left = node.inputs[0]
             if not unstable_columns(left):
-                yield from _by_key(query, left, (_hash(left.columns),))
+                yield from _by_key(query, left, (_hash(left.columns),), partitioned)
 
 
-def _by_changes(query: Project, top: Aggregate) -> Iterator[Maintenance]:
+def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> Iterator[Maintenance]:
     found = kept(top)
     if isinstance(found, str) or _cannot_be_netted(found):
         return
@@ -192,7 +204,8 @@ def _by_changes(query: Project, top: Aggregate) -> Iterator[Maintenance]:
     if not _filters_groups_only(query, top):
         query, shown = _unfiltered(query, top)
         items.append(Item(SHOWN, shown, "boolean", False))
-    for way in _by_key(_replaced(query, top, found.top), found.top, key_exprs(found.top), tuple(items)):
+    whole = _replaced(query, top, found.top)
+    for way in _by_key(whole, found.top, key_exprs(found.top), partitioned, tuple(items)):
         carried = way.key[len(way.key) - len(items) :]
         key = way.key[: len(way.key) - len(items)]
         stored = tuple((part.name, name) for part, name in zip(found.parts, carried, strict=False))
@@ -243,12 +256,12 @@ def _replaced(node: Node, old: Node, new: Node) -> Node:
     return replace(node, input=_replaced(node.input, old, new))
 
 
-def _by_rows(query: Node, marks: tuple[Mark, ...]) -> Maintenance:
+def _by_rows(query: Node, marks: tuple[Mark, ...], partitioned: frozenset[int]) -> Maintenance:
     """The columns of marks stand behind the user's; one that the user sees anyway is not stored twice."""
     assert isinstance(query, Project)
     names = [name for mark in marks for name in (mark.marker, *mark.keys)]
     visible = query.items[: len(query.items) - len(names)]
-    shown = {_origin(query, item.name): item.name for item in visible}
+    shown = {_origin(query, item.name): item.name for n, item in enumerate(visible) if n not in partitioned}
     kept = {name: shown.get(_origin(query, name), name) for name in names}
     row = Item(ROW_KEY, _hash(tuple(item.name for item in visible)), "bigint", False)
     hidden = tuple(pass_through(query.fields[name]) for name in names if kept[name] == name)
@@ -264,7 +277,9 @@ def _hash(columns: tuple[str, ...]) -> Expr:
     return join_parts(*pieces, ")")
 
 
-def _by_key(query: Node, target: Node, exprs: tuple[Expr, ...], extra: tuple[Item, ...] = ()) -> Iterator[Maintenance]:
+def _by_key(
+    query: Node, target: Node, exprs: tuple[Expr, ...], partitioned: frozenset[int], extra: tuple[Item, ...] = ()
+) -> Iterator[Maintenance]:
     """The view keyed by `exprs` of an operator inside it, if its rows reach the top unpadded.
 
     `extra` columns of that operator are handed up too, and stand behind the key."""
@@ -276,7 +291,8 @@ def _by_key(query: Node, target: Node, exprs: tuple[Expr, ...], extra: tuple[Ite
     carried = _carry(query, target, items)
     if not isinstance(carried, Project):
         return
-    shown = {item.expr: item.name for item in carried.items[: len(query.items)] if item.expr.column}
+    visible_items = [item for n, item in enumerate(carried.items[: len(query.items)]) if n not in partitioned]
+    shown = {item.expr: item.name for item in visible_items if item.expr.column}
     key: list[str] = []
     hidden: list[Item] = []
     for item in carried.items[len(query.items) :]:

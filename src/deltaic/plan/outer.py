@@ -22,7 +22,7 @@ from deltaic.algebra.nodes import (
     Node,
     Project,
     UnionAll,
-    is_groupable,
+    is_exact_key,
     keep,
     null_item,
     pass_through,
@@ -116,7 +116,7 @@ class _Marking:
         items: list[Item] = []
         for rule, own, other, side in sides:
             columns = key_columns(rule)
-            if not all(is_groupable(rule.left.fields[c].type) for c in columns):
+            if not all(is_exact_key(rule.left.fields[c].type) for c in columns):
                 continue
             alone = join_parts("CASE WHEN ", col(own), " THEN ", col(other), " IS NULL END")
             keys = [Item(f"{side}{n}", col(c), rule.left.fields[c].type) for n, c in enumerate(columns)]
