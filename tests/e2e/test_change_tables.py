@@ -188,6 +188,7 @@ def test_what_a_review_found(wh: Warehouse) -> None:
         wh.sql("ALTER VIEW over RENAME TO under")
 
 
+@pytest.mark.long
 def test_what_a_review_of_outer_joins_found(wh: Warehouse) -> None:
     wh.script("""CREATE TABLE s (i INT, d DOUBLE, st STRING); CREATE TABLE r (j INT, st STRING);
 INSERT INTO s VALUES (1, 0.0D, ''), (2, -0.0D, 'a'), (3, 1.0D, NULL); INSERT INTO r VALUES (1, 'x'), (2, '-0.0')""")

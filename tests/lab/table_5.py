@@ -10,6 +10,9 @@ TOLD = {
     "theorem 2, left": "SELECT s.a, s.c, r.v FROM s LEFT JOIN r ON r.a = s.a",
     "theorem 2, right": "SELECT s.a, s.c, r.v FROM r RIGHT JOIN s ON r.a = s.a AND s.c > 0",
     "theorem 2, no equality": "SELECT s.a, r.v FROM s LEFT JOIN r ON r.a < s.a",
+    "one column twice in a key": (
+        "SELECT q.x, r.v FROM (SELECT a AS x, a AS y FROM s) q LEFT JOIN r ON q.x = r.a AND q.y = r.b"
+    ),
     "row 1 selection": f"SELECT * FROM ({_V1}) WHERE sc > 0",
     "row 2 projection": f"SELECT v FROM ({_V1})",
     "row 3 cross product": f"SELECT * FROM ({_V1}) CROSS JOIN z",
