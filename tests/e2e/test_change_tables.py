@@ -88,6 +88,7 @@ INSERT INTO sales VALUES (9, 1, DATE'1995-01-02', 1)"""
     assert "__deltaic_m1r tells which rows of default.stores have no match" in told
 
 
+@pytest.mark.long
 def test_example_5(wh: Warehouse) -> None:
     """A match that takes the place of a padded row adds nothing to COUNT(*), where the printed rule gives 2."""
     wh.script("""CREATE TABLE R (A INT, B INT, C INT); CREATE TABLE S (D INT, E INT);
