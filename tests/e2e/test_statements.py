@@ -68,14 +68,15 @@ def small(wh: Warehouse) -> Warehouse:
     return wh
 
 
-def test_bad_input_is_refused_and_changes_nothing(small: Warehouse) -> None:
-    root = small.catalog.root  # type: ignore[attr-defined]
-    before = sorted(str(p.relative_to(root)) for p in Path(root).rglob("*") if ".deltaic" not in str(p))
+def test_bad_input_is_refused_and_changes_nothing(small: Warehouse, tmp_path: Path) -> None:
+    root = tmp_path / "wh"
+    before = sorted(str(p.relative_to(root)) for p in root.rglob("*") if ".deltaic" not in str(p))
+    assert before
     for statement, kind, pattern in BAD:
         with pytest.raises(kind, match=pattern) as caught:
             small.sql(statement)
         assert caught.value.code, statement
-    after = sorted(str(p.relative_to(root)) for p in Path(root).rglob("*") if ".deltaic" not in str(p))
+    after = sorted(str(p.relative_to(root)) for p in root.rglob("*") if ".deltaic" not in str(p))
     assert before == after
     assert report_of(small, "v").mode == "noop"
 

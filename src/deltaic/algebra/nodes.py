@@ -6,6 +6,7 @@ subtrees can be joined in any order. A node's schema is derived from its inputs,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -76,12 +77,12 @@ class Item:
         return Field(self.name, self.type, self.nullable)
 
 
-class _Node:
+class _Node(ABC):
     """What all nodes share: derived columns and a check at construction."""
 
     @property
-    def schema(self) -> tuple[Field, ...]:
-        raise NotImplementedError(type(self).__name__)
+    @abstractmethod
+    def schema(self) -> tuple[Field, ...]: ...
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

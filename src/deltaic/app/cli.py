@@ -93,7 +93,7 @@ def sql(
     """Run Spark SQL and the MATERIALIZED VIEW statements."""
     text = _text_of(statement, file)
     with told(json):
-        from deltaic.sql.statements import split_statements
+        from deltaic.sql.parse_statement import split_statements
 
         limit = rows if json or rows is not None else ROWS_SHOWN
         statements = in_place(text, split_statements(text))

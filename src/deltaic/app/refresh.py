@@ -63,7 +63,7 @@ class Refresher:
             planned = time.perf_counter() - started
             try:
                 outcome = self.execute(plan)
-            except Exception as error:
+            except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
                 reason = recoverable(error)
                 if reason is None or plan.mode != "incremental":
                     raise

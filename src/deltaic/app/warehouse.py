@@ -23,7 +23,8 @@ from deltaic.app.report import Report
 from deltaic.app.statements import Executor
 from deltaic.errors import ConfigurationError, HistoryGone, MissingError, SetupError
 from deltaic.spark.session import forked, has_delta, local_session
-from deltaic.sql.statements import CreateView, RefreshView, parse_statement, split_statements
+from deltaic.sql.parse_statement import parse_statement, split_statements
+from deltaic.sql.statements import CreateView, RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress
