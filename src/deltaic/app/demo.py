@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -22,8 +25,6 @@ from deltaic.app.progress import progress_bar
 from deltaic.app.retail import VIEWS, Batch, View, batches, tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from deltaic.app.report import Report
     from deltaic.app.warehouse import Warehouse
 
@@ -172,36 +173,45 @@ def _round(warehouse: Warehouse, batch: Batch, scratch: Path, bars: bool) -> Rou
 
 def _check(warehouse: Warehouse, view: View, report: Report, scratch: Path) -> Checked:
     """Recomputing means: Spark runs the query and writes its rows to plain files, without a Delta commit."""
-    files = str(scratch / view.name)
+    files, query, stored = scratch / view.name, warehouse.sql(view.query), warehouse.table(view.name)
     started = time.perf_counter()
-    warehouse.sql(view.query).write.mode("overwrite").parquet(files)
+    query.write.mode("overwrite").parquet(str(files))
     spent = time.perf_counter() - started
-    expected = warehouse.sql(f"SELECT * FROM parquet.`{files}`")
-    return Checked(report, view.kind, spent, same_rows(warehouse.table(view.name), expected))
+    found, expected = stored.toArrow(), pq.read_table(files)
+    equal = query.schema.simpleString() == stored.schema.simpleString()
+    return Checked(report, view.kind, spent, equal and same_rows(found, expected.cast(found.schema)))
 
 
-def same_rows(one: DataFrame, other: DataFrame) -> bool:
-    """Whether both have the same columns and, as multisets, the same rows.
+def same_rows(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two tables with the same columns have, as multisets, the same rows. Arrow counts them, not Spark.
 
     The rows of one count 1, those of the other -1: where the counts of all groups of equal rows are 0 the multisets
     are equal. DOUBLEs are no part of the group; their difference within it must vanish but for rounding.
     """
-    from pyspark.sql import functions as F
-
-    if [(f.name, f.dataType) for f in one.schema] != [(f.name, f.dataType) for f in other.schema]:
-        return False
-    names = {f"c{n}": f.dataType.typeName() in ("double", "float") for n, f in enumerate(one.schema)}
-    sides = [side.toDF(*names).withColumn("w", F.lit(w)) for side, w in ((one, 1), (other, -1))]
-    off = [F.sum("w") != 0]
-    for name in (name for name, inexact in names.items() if inexact):
-        number = F.when(~F.isnan(name), F.col(name))
-        off += [F.sum(F.when(is_none(name), F.col("w"))) != 0 for is_none in (F.isnull, F.isnan)]
-        off.append(F.abs(F.sum(number * F.col("w"))) > ROUNDING * F.max(F.abs(number)))
-    wrong = F.lit(False)
-    for condition in off:
-        wrong = wrong | F.coalesce(condition, F.lit(False))
-    groups = sides[0].union(sides[1]).groupBy(*(name for name, inexact in names.items() if not inexact))
-    return groups.agg(wrong.alias("wrong")).filter("wrong").isEmpty()
+    names = [f"c{n}" for n in range(len(one.schema))]
+    sides = [
+        side.rename_columns(names).append_column("w", pa.repeat(w, len(side))) for side, w in ((one, 1), (other, -1))
+    ]
+    rows = pa.concat_tables(sides)
+    inexact = [name for name in names if pa.types.is_floating(rows.schema.field(name).type)]
+    counts = ["w"]
+    for name in inexact:
+        number, weight = rows[name], rows["w"]
+        odd = pc.or_kleene(pc.is_null(number), pc.is_nan(number))
+        plain = pc.if_else(pc.fill_null(odd, True), 0.0, number)
+        rows = rows.append_column(f"{name} null", pc.if_else(pc.is_null(number), weight, 0))
+        rows = rows.append_column(f"{name} odd", pc.if_else(odd, weight, 0))
+        rows = rows.append_column(f"{name} off", pc.multiply(plain, weight))
+        rows = rows.append_column(f"{name} size", pc.abs(plain))
+        counts += [f"{name} null", f"{name} odd"]
+    measures = [(count, "sum") for count in counts]
+    measures += [measure for name in inexact for measure in ((f"{name} off", "sum"), (f"{name} size", "max"))]
+    groups = rows.group_by([name for name in names if name not in inexact]).aggregate(measures)
+    wrong = [pc.not_equal(groups[f"{count}_sum"], 0) for count in counts]
+    for name in inexact:
+        allowed = pc.multiply(groups[f"{name} size_max"], ROUNDING)
+        wrong.append(pc.greater(pc.abs(groups[f"{name} off_sum"]), allowed))
+    return not any(pc.any(each).as_py() for each in wrong)
 
 
 def _idle(warehouse: Warehouse, demo: Demo) -> None:

@@ -145,13 +145,13 @@ class Refresher:
             own = list(source_reasons(source, before, snapshot, _used(compiled, key, snapshot)))
             reasons.extend(own)
             if before is None or own or reasons:
-                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version, shown=snapshot.shown)
+                reads[key] = _whole(key, source, snapshot)
                 continue
             try:
                 change = self.change(source, before.version, snapshot.version, used.get(key, []))
             except HistoryGone as gone:
                 reasons.append(Reason(Code.HISTORY_GONE, gone.what))
-                reads[key] = SourceRead(key, source.ref.relation, None, snapshot.version, shown=snapshot.shown)
+                reads[key] = _whole(key, source, snapshot)
                 continue
             changes[key] = change
             reads[key] = SourceRead(
@@ -386,10 +386,11 @@ def progress_of(
 
 def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str, SourceRead]:
     """The reads of a view that is computed whole."""
-    return {
-        key: SourceRead(key, source.ref.relation, None, states[key].version, shown=states[key].shown)
-        for key, source in compiled.sources.items()
-    }
+    return {key: _whole(key, source, states[key]) for key, source in compiled.sources.items()}
+
+
+def _whole(key: str, source: Source, now: Snapshot) -> SourceRead:
+    return SourceRead(key, source.ref.relation, None, now.version, shown=now.shown, rows=now.rows)
 
 
 def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:

@@ -38,6 +38,14 @@ _OF_ONE_STATEMENT = (
 # The plan's text is where `metrics` finds the path of a scan; Spark cuts it after 100 characters otherwise.
 _WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
 
+# Over few rows Spark spends its time on preparing: compiling a Java class for each stage, planning again after each.
+_FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
 
 def configure(builder: SparkSession.Builder, *, jars: bool = True) -> SparkSession.Builder:
     """Give a builder of the user's own what Delta needs; `jars=False` where the cluster has them already."""
@@ -68,7 +76,7 @@ def local_session(
     for key, value in {**_settings(master), **extra}.items():
         conf.set(key, value)
     java_options = extra.get("spark.driver.extraJavaOptions", "")
-    conf.set("spark.driver.extraJavaOptions", f"{_quiet_log()} {java_options}".strip())
+    conf.set("spark.driver.extraJavaOptions", f"{_quiet_log()} {_collector(java_options)} {java_options}".strip())
     # Python functions run in processes that Spark starts: the Python of this one, not the first on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _start(conf)
@@ -129,6 +137,25 @@ def forked(session: SparkSession) -> Iterator[SparkSession]:
         if before is not None:
             # createDataFrame makes its session the active one, and is the only public way to do that
             before.createDataFrame([], "nothing INT")
+
+
+class Pace:
+    """Switches a session between Spark as it was set up and one that is quicker over few rows."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        self.usual = {key: session.conf.get(key, None) for key in _FOR_FEW_ROWS}
+
+    def few_rows(self) -> None:
+        for key, value in _FOR_FEW_ROWS.items():
+            self.session.conf.set(key, value)
+
+    def many_rows(self) -> None:
+        for key, value in self.usual.items():
+            if value is None:
+                self.session.conf.unset(key)
+            else:
+                self.session.conf.set(key, value)
 
 
 def mute_query_errors() -> None:
@@ -209,6 +236,12 @@ def _driver_memory() -> str:
 
 def _quiet_log() -> str:
     return f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').absolute().as_uri()}"
+
+
+def _collector(java_options: str) -> str:
+    """Java's default, G1, works beside the program, on cores that a small machine lacks."""
+    chosen = re.search(r"-XX:\+Use\w+GC\b", f"{java_options} {os.environ.get('JAVA_TOOL_OPTIONS', '')}")
+    return "" if chosen else "-XX:+UseParallelGC"
 
 
 def _start(conf: SparkConf) -> None:
