@@ -17,6 +17,8 @@ _COLUMNS = {
     "z": (Column("c", Type.INT),),
 }
 
+_CALLS = ("sum", "sum", "count", "min", "max")
+
 
 @dataclass(frozen=True)
 class _Tree:
@@ -52,9 +54,10 @@ def outer_tree_of(seed: int) -> Case:
     shown = list(choice.sample(tree.columns, choice.integer(1, len(tree.columns))))
     sql = f"SELECT {', '.join(shown)} FROM ({tree.sql}) AS top"
     if choice.chance(25):
-        total = choice.pick(tree.columns)
-        sql = f"SELECT {shown[0]}, count(*) AS n, sum({total}) AS t FROM ({tree.sql}) AS top GROUP BY {shown[0]}"
-        shown = [shown[0], "n", "t"]
+        calls = [f"{choice.pick(_CALLS)}({choice.pick(tree.columns)}) AS t{n}" for n in range(choice.integer(1, 3))]
+        calls += ["count(*) AS n"] if choice.chance(40) else []
+        sql = f"SELECT {', '.join((shown[0], *calls))} FROM ({tree.sql}) AS top GROUP BY {shown[0]}"
+        shown = [shown[0], *(call.split(" AS ")[1] for call in calls)]
     view = View("v0", sql, tuple(Column(name, Type.INT) for name in shown))
     read = [name for name in _COLUMNS if f" FROM {name}" in tree.sql]
     if choice.chance(50):

@@ -35,7 +35,27 @@ ONLY_INSERTIONS = {
 }
 """The condition on deletions fails: the view does not show every match, so they are counted in `r`."""
 
+_LEFT = "s LEFT JOIN r ON r.a = s.a"
+
+PASSED_OVER = {
+    "sums and counts": f"SELECT s.c, sum(r.v) AS t, count(r.b) AS n, avg(r.v) AS m FROM {_LEFT} GROUP BY s.c",
+    "computed": f"SELECT s.c, sum(-(r.v) * 2 + s.a) AS t, covar_pop(s.a, r.v) AS n FROM {_LEFT} GROUP BY s.c",
+    "by a filter of its own": f"SELECT s.c, count(*) FILTER (WHERE r.v > 0 AND s.a > 0) AS n FROM {_LEFT} GROUP BY s.c",
+    "no groups": f"SELECT sum(r.v) AS t FROM {_LEFT}",
+    "a join beside": f"SELECT t.w, sum(r.v) AS t FROM {_LEFT} JOIN t ON t.c = s.c WHERE s.a <> 1 GROUP BY t.w",
+    "an outer join above": f"SELECT t.w, sum(r.v) AS t FROM {_LEFT} LEFT JOIN t ON t.c = s.c GROUP BY t.w",
+    "below another aggregate": (
+        f"SELECT c, sum(t) AS t FROM (SELECT s.a, s.c, sum(r.v) AS t FROM {_LEFT} GROUP BY s.a, s.c) GROUP BY c"
+    ),
+}
+"""An aggregate that passes over padded rows: neither insertions nor deletions read the rest of `r`."""
+
 COUNTED = {
+    "all rows count": f"SELECT s.c, count(*) AS n, sum(r.v) AS t FROM {_LEFT} GROUP BY s.c",
+    "NULL counts": f"SELECT s.c, sum(coalesce(r.v, 1)) AS t FROM {_LEFT} GROUP BY s.c",
+    "a NULL would pass": f"SELECT s.c, count_if(r.v IS NULL OR r.v > 0) AS n FROM {_LEFT} GROUP BY s.c",
+    "grouped by the padded side": f"SELECT r.b, sum(r.v) AS t FROM {_LEFT} GROUP BY r.b",
+    "filtered by the padded side": f"SELECT s.c, sum(r.v) AS t FROM {_LEFT} WHERE r.b IS NULL OR r.b > 1 GROUP BY s.c",
     "below an aggregate": f"SELECT sa, count(*) AS n, sum(v) AS t FROM ({_V1}) GROUP BY sa",
     "example 5": (
         f"SELECT ra, rb, sum(sa) AS f, sum(sc) AS h, count(*) AS num FROM ({_V1}) q"

@@ -11,10 +11,10 @@ from tests.lab.case import Case, View
 from tests.lab.duck import Duck
 from tests.lab.keeper import keep_case
 from tests.lab.outer_trees import outer_tables
-from tests.lab.table_5 import COUNTED, ONLY_INSERTIONS, TOLD
+from tests.lab.table_5 import COUNTED, ONLY_INSERTIONS, PASSED_OVER, TOLD
 from tests.lab.test_views import problem
 
-ALL = {**TOLD, **ONLY_INSERTIONS, **COUNTED}
+ALL = {**TOLD, **ONLY_INSERTIONS, **PASSED_OVER, **COUNTED}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,11 @@ def test_the_view_tells(name: str, duck: Duck) -> None:
 def test_the_view_tells_insertions_only(name: str, duck: Duck) -> None:
     assert states_read(duck, ONLY_INSERTIONS[name], appended=True) == {State.CHANGE}
     assert states_read(duck, ONLY_INSERTIONS[name], appended=False) == {State.CHANGE, State.NEW}
+
+
+@pytest.mark.parametrize("name", PASSED_OVER)
+def test_padded_rows_are_passed_over(name: str, duck: Duck) -> None:
+    assert states_read(duck, PASSED_OVER[name], appended=False) == {State.CHANGE}
 
 
 @pytest.mark.parametrize("name", COUNTED)

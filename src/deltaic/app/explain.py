@@ -28,6 +28,7 @@ from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
 from deltaic.plan.maintain import Known, Maintenance, Way, change_table
 from deltaic.plan.outer import Mark
+from deltaic.plan.padding import is_outer_join
 from deltaic.plan.steps import ReadState
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def _rule(node: Node) -> str:
             return "its change"
         case Values():
             return "constant"
+        case UnionAll() if is_outer_join(node):
+            return "an outer join, whose padded rows no aggregate counts; linear"
         case Project() | Filter() | Generate() | UnionAll():
             return "linear"
         case Join(kind=JoinKind.INNER):

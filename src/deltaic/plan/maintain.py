@@ -46,6 +46,7 @@ from deltaic.delta.moments import ChangeTables, signed_value, totals
 from deltaic.delta.rules import Derivation, key_exprs
 from deltaic.plan.fold import change_items, counts_copies, one_by_one
 from deltaic.plan.outer import Mark, marked
+from deltaic.plan.padding import without_padding
 from deltaic.plan.state import STATE_PREFIX, Kept, kept
 
 ROW_KEY = "__deltaic_row"
@@ -178,11 +179,13 @@ def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None,
 
 def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> Iterator[Maintenance]:
     """Best first: by the key of the operator on top; by rows; by the key of one further down."""
-    top = query.input
-    while isinstance(top, Filter | Project):
-        top = top.input
+    top = _top(query)
     if isinstance(top, Aggregate) and technique != "base":
-        yield from _by_changes(query, top, partitioned)
+        for whole in dict.fromkeys((without_padding(query), query)):
+            summed = _top(whole)
+            assert isinstance(whole, Project)
+            assert isinstance(summed, Aggregate)
+            yield from _by_changes(whole, summed, partitioned)
     if isinstance(top, Aggregate | Window):
         yield from _by_key(query, top, key_exprs(top), partitioned)
     if not unstable_columns(query):
@@ -194,6 +197,13 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> 
             left = node.inputs[0]
             if not unstable_columns(left):
                 yield from _by_key(query, left, (_hash(left.columns),), partitioned)
+
+
+def _top(query: Node) -> Node:
+    """The first operator that does more than to choose or rename."""
+    while isinstance(query, Filter | Project):
+        query = query.input
+    return query
 
 
 def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> Iterator[Maintenance]:
