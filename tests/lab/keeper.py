@@ -1,7 +1,7 @@
 """Keeps the views of a case on DuckDB with the engine's own algebra, delta rules and programs."""
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import SHOWN, Field, Join, JoinKind, Node, Scan, State, walk
+from deltaic.algebra.nodes import SHOWN, Field, Join, JoinKind, Node, Scan, State, sources, walk
 from deltaic.algebra.reasons import Reason
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way, choose
 from deltaic.plan.program import (
@@ -43,6 +43,7 @@ class DuckCatalog:
 class KeptView:
     def __init__(self, duck: Duck, view: View, catalog: DuckCatalog, technique: str = "auto") -> None:
         self.duck, self.view, self.technique = duck, view, technique
+        self.refreshes = 0
         tree, text = parse_query(view.sql)
         self.lowered = lower(tree, text, catalog)
         self.way: Maintenance | Reason = choose(self.lowered.node, technique)
@@ -71,13 +72,14 @@ class KeptView:
             self.duck.store(self.table, self.view.sql)
             return
         columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in self.stored().items())
-        self.duck.store(self.table, f"SELECT {columns} FROM ({render(self.way.root, self.relation)})")
+        self.duck.store(self.table, f"SELECT {columns} FROM ({render(self.way.whole, self.relation)})")
 
     def refresh(self, changed: frozenset[str]) -> None:
         if isinstance(self.way, Reason):
             self.create()
             return
-        program = program_for(self.way, Known(changed, frozenset(filter(self.duck.only_grew, changed))))
+        known = Known(changed, frozenset(filter(self.duck.only_grew, changed)), self.rows())
+        program = program_for(self.way, known)
         if program is None:
             return
         columns = ", ".join(f"{quote(s)} AS {quote(a)}" for a, s in self.stored().items())
@@ -85,9 +87,18 @@ class KeptView:
         self.run(program, view="@view")
         if self.way.way is Way.ROWS:
             self.run(rows_artifact(self.way), view="@view")
-        if self.way.way is Way.CHANGES:
+        if self.way.way is Way.CHANGES and not self.way.by_groups(known):
             self.compute_again(self.way)
-        self.apply(self.way)
+        self.apply(self.way.replaced(known))
+
+    def rows(self) -> dict[str, int]:
+        """How many rows there are, told every other time to those that choose by it."""
+        assert isinstance(self.way, Maintenance)
+        self.refreshes += 1
+        if not self.way.bags or self.refreshes % 2:
+            return {}
+        tables = {source: source for source in sources(self.way.root)} | {VIEW: self.table}
+        return {key: self.duck.rows(f"SELECT count(*) FROM {quote(name)}")[0][0] for key, name in tables.items()}
 
     def compute_again(self, way: Maintenance) -> None:
         keys = ", ".join(f"{quote(k)} AS {quote(f'{k}_again')}" for k in way.key)
@@ -105,9 +116,9 @@ class KeptView:
         for binding in program.bindings:
             self.duck.store(binding.name, render(binding.node, relation).replace("raise_error(", "error("))
 
-    def apply(self, way: Maintenance) -> None:
+    def apply(self, replaced: tuple[str, ...]) -> None:
         name, stored = quote(self.table), self.stored()
-        on = " AND ".join(f"v.{quote(stored[k])} <=> a.{quote(k)}" for k in way.key)
+        on = " AND ".join(f"v.{quote(stored[k])} <=> a.{quote(k)}" for k in replaced)
         keep = ", ".join(quote(s) for s in stored.values())
         new = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in stored.items())
         self.duck.store(

@@ -48,7 +48,7 @@ SINGULAR = {
         "either side of a full join decides about rows of the other",
     ),
     "sum over the padded side": (
-        f"SELECT one.g, sum(t) AS t FROM one LEFT JOIN ({_E1}) q ON one.a = q.a GROUP BY one.g",
+        f"SELECT one.g, sum(coalesce(t, 0)) AS t FROM one LEFT JOIN ({_E1}) q ON one.a = q.a GROUP BY one.g",
         "a sum over both sides of a join, or over the padded one",
     ),
     "distinct": (

@@ -51,13 +51,15 @@ class JoinKind(Enum):
 
 @dataclass(frozen=True)
 class Call:
-    """An aggregate call taken apart: `function(arguments) FILTER (WHERE where)`, over the aggregate's input."""
+    """An aggregate call taken apart: `function([DISTINCT] arguments) FILTER (WHERE where)`, over its input."""
 
     function: str
     arguments: tuple[Expr, ...]
     types: tuple[str, ...]
     """Of the arguments, as Spark gives them."""
     where: Expr | None = None
+    distinct: bool = False
+    """Whether equal values count once."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from deltaic.algebra.reasons import Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
+from deltaic.plan.bags import Bag
 from deltaic.plan.maintain import Known, Maintenance, Way, change_table
 from deltaic.plan.outer import Mark
 from deltaic.plan.padding import is_outer_join
@@ -81,6 +83,7 @@ def _definition(compiled: Compiled) -> list[str]:
     else:
         parts.append(_kept(compiled.way, compiled))
         parts.extend(_told_mark(mark, compiled) for mark in compiled.way.marks)
+        parts.extend(_told_bag(bag) for bag in compiled.way.bags)
     if isinstance(compiled.way, Maintenance) and compiled.way.way is Way.CHANGES:
         parts.extend(_carried(compiled.way))
     elif compiled.node is not None:
@@ -92,7 +95,7 @@ def _definition(compiled: Compiled) -> list[str]:
 def _carried(way: Maintenance) -> list[str]:
     """The tree with the aggregates that change tables pass, and the nodes they stop at with the reason."""
     assert way.kept is not None
-    _, tables = change_table(way, way.derivation(Known(frozenset(sources(way.root)))))
+    tables = change_table(way, way.derivation(Known(frozenset(sources(way.root))))).how
     notes = {id(node): "change table: its sums are carried through, it is not read" for node in tables.carried}
     notes.update({id(s.node): f"singular: {s.why}; insertions and deletions by the base rule" for s in tables.singular})
     notes[id(way.kept.top)] = "change table: what changed is added to the stored parts"
@@ -119,6 +122,14 @@ def _told_mark(mark: Mark, compiled: Compiled) -> str:
     column = compiled.stored[mark.marker]
     return (
         f"  outer join: {column} tells which rows of {own} have no match, so a change of {other} need not read {other}"
+    )
+
+
+def _told_bag(bag: Bag) -> str:
+    values = ", ".join(re.sub(r"#\d+", "", str(value)) for value in bag.values)
+    return (
+        f"  multiplicities: how often each {values} is in its group is stored too, in rows that are not shown;"
+        " where that would be more rows than the sources have, touched groups are computed anew"
     )
 
 

@@ -18,9 +18,9 @@ from deltaic.app.report import Report
 from deltaic.app.run import Outcome, Run
 from deltaic.app.why_full import digest, recoverable, size_reasons, source_reasons, view_reasons
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
-from deltaic.plan.maintain import Maintenance, Way
+from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT
-from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, refresh_steps
+from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, known_of, refresh_steps
 from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
@@ -198,11 +198,13 @@ class Refresher:
             steps = [self.full_step(compiled, reads, table)]
         else:
             assert isinstance(compiled.way, Maintenance)
-            steps = refresh_steps(compiled.way, reads, stored_view(compiled, table, self.warehouse.use_rs))
+            stored = stored_view(compiled, table, self.warehouse.use_rs)
+            steps = refresh_steps(compiled.way, reads, stored)
             if not steps:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
-            steps.append(write_step(compiled, table))
-            mode, technique = "incremental", technique_name(compiled.way)
+            known = known_of(reads, stored)
+            steps.append(write_step(compiled, table, compiled.way.replaced(known)))
+            mode, technique = "incremental", technique_name(compiled.way, known)
         why = tuple(reasons)
         progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why)
         return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths)
@@ -271,9 +273,13 @@ class Refresher:
         return Report(plan.definition.full_name, "noop", "none", versions=versions, seconds=seconds)
 
 
-def technique_name(way: Maintenance) -> str:
+def technique_name(way: Maintenance, known: Known) -> str:
     if way.marks:
         return f"{Way.CHANGES.value} (outer joins)"
+    if way.by_groups(known):
+        return f"base ({Way.KEYS.value})"
+    if way.bags:
+        return f"{Way.CHANGES.value} (multiplicities)"
     return way.way.value if way.way is Way.CHANGES else f"base ({way.way.value})"
 
 
@@ -303,11 +309,10 @@ def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
     return why_no_rs_state(table.log, version, stored, most_rows=None, most_bytes=SCANNED_BYTES) is None
 
 
-def write_step(compiled: Compiled, table: ViewTable) -> WriteView:
-    assert isinstance(compiled.way, Maintenance)
-    key = [compiled.stored[name] for name in compiled.way.key]
+def write_step(compiled: Compiled, table: ViewTable, replaced: tuple[str, ...]) -> WriteView:
+    key = [compiled.stored[name] for name in replaced]
     sql = table.merge_sql(ARTIFACT, key, list(compiled.stored.values()))
-    return WriteView("replace the rows of those keys in the view", sql, None)
+    return WriteView("replace the rows of those keys in the view", sql, None, key=tuple(key))
 
 
 def stored_columns(compiled: Compiled) -> list[str]:

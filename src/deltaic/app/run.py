@@ -303,7 +303,7 @@ class Run:
 
     def write_arrow(self, rows: pa.Table, step: WriteView) -> Commit:
         """By delta-rs, unless something about these very rows forbids it."""
-        key = [self.compiled.stored[name] for name in self.way.key]
+        key = list(step.key)
         self.outcome.written_by = "delta-rs"
         if rows.num_rows == 0:
             return self.table.commit_progress_only(self.progress, self.session)

@@ -216,6 +216,8 @@ class ChangeTables:
 
 def linear(call: Call) -> Moment | None:
     """The sum over the input's rows that the call is, if it is one whose change can be added exactly."""
+    if call.distinct:
+        return None
     match call.function, call.arguments:
         case "count", (Expr(parts=("*",)),):
             return Moment(Expr(("1L",)), "bigint", call.where)

@@ -121,6 +121,8 @@ def folded(part: Part, stored: Mapping[str, Expr]) -> Expr:
             return join_parts(
                 "CASE WHEN ", extreme, " IS NULL OR ", new, better, extreme, " THEN ", came, " ELSE ", old, " END"
             )
+        case Fold.BAG:
+            return col(part.name)
         case Fold.MEAN | Fold.SPREAD:
             return _merged(part, stored)
         case Fold.BITS_XOR:
@@ -158,7 +160,7 @@ def doubtful(part: Part, stored: Mapping[str, Expr], rows: Expr) -> Expr | None:
         case Fold.ADD if part.item.type.startswith("decimal"):
             # a sum that did not fit was stored as NULL, unless the session's settings made it an error
             return join_parts(old, " IS NULL AND ", rows, " > 0")
-        case Fold.ADD | Fold.BITS_XOR | Fold.SPREAD:
+        case Fold.ADD | Fold.BITS_XOR | Fold.SPREAD | Fold.BAG:
             return None
         case Fold.LEAST:
             better, matters = join_parts(came, " <= ", gone), join_parts(gone, " <= ", old)

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 
-from deltaic.algebra.expr import Expr, col, conjunction, join_parts
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
 from deltaic.algebra.nodes import (
     SHOWN,
     WEIGHT,
@@ -29,8 +30,10 @@ from deltaic.algebra.nodes import (
     JoinKind,
     Node,
     Project,
+    Ref,
     Scan,
     ScanColumn,
+    UnionAll,
     Window,
     is_groupable,
     is_storable,
@@ -44,10 +47,11 @@ from deltaic.algebra.stability import is_unstable, unstable_columns
 from deltaic.delta.matches import MatchDerivation, Seen
 from deltaic.delta.moments import ChangeTables, signed_value, totals
 from deltaic.delta.rules import Derivation, key_exprs
+from deltaic.plan.bags import KIND, Bag, BagTable, hidden_columns
 from deltaic.plan.fold import change_items, counts_copies, one_by_one
 from deltaic.plan.outer import Mark, marked
 from deltaic.plan.padding import without_padding
-from deltaic.plan.state import STATE_PREFIX, Kept, kept
+from deltaic.plan.state import STATE_PREFIX, Fold, Kept, kept
 
 ROW_KEY = "__deltaic_row"
 KEY_PREFIX = "__deltaic_k"
@@ -88,6 +92,37 @@ class Maintenance:
     """For a view kept by rows: what it stores of its outer joins, under root's column names."""
     plain: bool = False
     """Whether it is pinned to the base rules."""
+
+    @property
+    def bags(self) -> tuple[Bag, ...]:
+        return self.kept.bags if self.kept else ()
+
+    @property
+    def bag_table(self) -> BagTable:
+        assert self.kept is not None
+        return BagTable(self.kept.top, self.root.schema, self.key, VIEW)
+
+    @property
+    def whole(self) -> Node:
+        """Everything that the view's table holds."""
+        if not self.bags:
+            return self.root
+        nullable = tuple(replace(f, nullable=True) for f in self.root.schema)
+        return UnionAll((self.root, *map(self.bag_table.rows, self.bags)), nullable)
+
+    def by_groups(self, known: Known) -> bool:
+        """Whether touched groups are computed anew, for a view that could do with its bags.
+
+        Either way a table is gone through once: the sources, or the view with its bags."""
+        counts = [known.rows.get(source) for source in (*sources(self.root), VIEW)]
+        there = [count for count in counts if count is not None]
+        return bool(self.bags) and len(there) == len(counts) and sum(there[:-1]) <= there[-1]
+
+    def replaced(self, known: Known) -> tuple[str, ...]:
+        """The columns that say which rows a refresh replaces."""
+        if not self.bags or self.by_groups(known):
+            return self.key
+        return (*self.key, KIND, *(f.name for bag in self.bags for f in bag.columns))
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -145,23 +180,37 @@ def _as_project(query: Node) -> Project:
     return query if isinstance(query, Project) else Project(query, keep(query))
 
 
-def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None, ChangeTables]:
-    """One row per touched group: its columns, and what changed of every part."""
+@dataclass(frozen=True)
+class Change:
+    """`table` has one row per touched group, its columns and what changed of every part; None if nothing did."""
+
+    table: Node | None
+    how: ChangeTables
+    bags: tuple[Ref, ...] = ()
+    """What changed of each bag."""
+
+
+def change_table(way: Maintenance, derivation: Derivation) -> Change:
     assert way.kept is not None
     top, parts = way.kept.top, way.kept.parts
     tables = ChangeTables(derivation)
     groups = tuple(i.expr for i in top.groups)
     derivation.shaky.extend((top, e) for e in groups if is_unstable(e, unstable_columns(top.input)))
+    bags = way.bags
+    parts = tuple(part for part in parts if part.bag is None)
     wanted = {p.name: p.moment for p in parts if p.moment is not None}
     used = frozenset[str]().union(*(e.columns for e in groups))
     items = tuple(item for part in parts for item in change_items(part))
-    if len(wanted) == len(parts):
+    if len(wanted) == len(parts) and not bags:
         rows = tables.changes(top.input, used, wanted)
-        return (None if rows is None else Aggregate(rows, top.groups, items)), tables
+        return Change(None if rows is None else Aggregate(rows, top.groups, items), tables)
     delta = derivation.delta(top.input)
     if delta is None:
-        return None, tables
+        return Change(None, tables)
+    if bags:
+        delta = derivation.bind("rows", delta)
     shaky = unstable_columns(top.input)
+    derivation.shaky.extend((top, e) for b in bags for e in (*b.values, b.counted) if is_unstable(e, shaky))
     exprs = [expr for part in parts for expr in (*part.values, part.where) if expr is not None]
     derivation.shaky.extend((top, expr) for expr in exprs if is_unstable(expr, shaky))
     # Rows that came and went again, or that two terms of a join's delta count and uncount, are no extremes:
@@ -174,7 +223,25 @@ def change_table(way: Maintenance, derivation: Derivation) -> tuple[Node | None,
     netted: Node = Aggregate(rows, equal, (total, *totals(wanted)))
     if counts_copies(parts):
         netted = one_by_one(netted, wanted)
-    return Aggregate(netted, top.groups, items), tables
+    table = Aggregate(netted, top.groups, items)
+    return _with_bags(way, derivation, delta, Change(table, tables)) if bags else Change(table, tables)
+
+
+def _with_bags(way: Maintenance, derivation: Derivation, delta: Node, change: Change) -> Change:
+    """The parts that come from bags as well, one after another."""
+    assert way.kept is not None
+    assert change.table is not None
+    stored, moved = way.bag_table, list[Ref]()
+    table: Node = derivation.bind("table", change.table)
+    for bag in way.bags:
+        moved.append(derivation.bind(f"bag_{bag.number}", stored.changed(bag, delta)))
+        for fold, aggregated in ((Fold.ADD, stored.flips), (Fold.BAG, partial(stored.over, bag, touched=table))):
+            parts = [
+                (p.name, p.over, p.item.type) for p in way.kept.parts if p.bag == bag and p.fold is fold and p.over
+            ]
+            if parts:
+                table = stored.beside(table, aggregated(moved[-1], parts=parts))
+    return replace(change, table=table, bags=tuple(moved))
 
 
 def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> Iterator[Maintenance]:
@@ -214,6 +281,10 @@ def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> 
     if not _filters_groups_only(query, top):
         query, shown = _unfiltered(query, top)
         items.append(Item(SHOWN, shown, "boolean", False))
+    elif found.bags:
+        items.append(Item(SHOWN, text("TRUE"), "boolean", False))
+    if found.bags:
+        items.extend(hidden_columns(found.bags))
     whole = _replaced(query, top, found.top)
     for way in _by_key(whole, found.top, key_exprs(found.top), partitioned, tuple(items)):
         carried = way.key[len(way.key) - len(items) :]
@@ -223,7 +294,8 @@ def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> 
 
 
 def _cannot_be_netted(found: Kept) -> bool:
-    names = frozenset[str]().union(*(part.looked_at for part in found.parts if part.moment is None))
+    netted = [part for part in found.parts if part.moment is None and part.bag is None]
+    names = frozenset[str]().union(*(part.looked_at for part in netted))
     return any(not is_groupable(found.top.input.fields[name].type) for name in names)
 
 

@@ -33,6 +33,7 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net
+from deltaic.plan.bags import KIND
 from deltaic.plan.fold import doubtful, folded
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way, change_table
 
@@ -65,7 +66,7 @@ def keys_program(way: Maintenance, derivation: Derivation) -> Program | None:
     if found is None:
         return None
     keys = derivation.bind("keys", Aggregate(found, keep(found)))
-    rows = restrict(way.root, key, keys)
+    rows = restrict(way.whole, key, keys)
     names = dict(zip(way.key, keys.columns, strict=True))
     deleted = tuple(
         Item(f.name, col(names[f.name]), f.type) if f.name in names else null_item(f) for f in way.root.schema
@@ -80,10 +81,10 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
     A row of the artifact stands for both operations, so that the fold is computed once; AGAIN marks the
     groups whose new row the sources must tell."""
     assert way.kept is not None
-    table, _ = change_table(way, derivation)
-    if table is None:
+    change = change_table(way, derivation)
+    if change.table is None:
         return None
-    joined, old = _beside_the_view(way, table)
+    joined, old = _beside_the_view(way, change.table)
     parts, stored = way.kept.parts, {part: old[name] for part, name in way.stored}
     new = {part.name: folded(part, stored) for part in parts}
     doubts = [d for part in parts if (d := doubtful(part, stored, stored[way.kept.rows])) is not None]
@@ -107,7 +108,13 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
     both = Generate(root, text("explode(array(-1, 1))"), False, (op,))
     kept = Filter(both, join_parts(col(OP), " < 0 OR ", col(THERE)))
     shown = (pass_through(op), *(pass_through(f) for f in way.root.schema), pass_through(top.fields[AGAIN]))
-    return _finished(derivation, Project(kept, shown))
+    artifact: Node = Project(kept, shown)
+    if way.bags:
+        told = Item(AGAIN, text("FALSE"), "boolean", False)
+        rows = [way.bag_table.operations(bag, ref, op) for bag, ref in zip(way.bags, change.bags, strict=True)]
+        branches = (artifact, *(Project(more, (*keep(more), told)) for more in rows))
+        artifact = UnionAll(branches, tuple(replace(f, nullable=True) for f in artifact.schema))
+    return _finished(derivation, artifact)
 
 
 def again_program(way: Maintenance) -> Program:
@@ -129,12 +136,13 @@ def _beside_the_view(way: Maintenance, table: Node) -> tuple[Join, dict[str, Exp
     assert way.kept is not None
     fields = way.root.schema
     old = {f.name: f"{f.name}{OLD}" for f in fields}
-    needed = dict.fromkeys((*way.key, *(name for _, name in way.stored)))
+    needed = dict.fromkeys((*way.key, *(name for _, name in way.stored), *([KIND] if way.bags else [])))
     view = Scan(VIEW, tuple(ScanColumn(replace(way.root.fields[n], name=old[n]), n) for n in needed), State.NEW)
     groups = [col(item.name) for item in way.kept.top.groups] or [text("0")]
     pairs = zip(groups, way.key, strict=True)
     on = conjunction(*(null_safe_equal(group, col(old[name])) for group, name in pairs))
-    return Join(table, view, JoinKind.LEFT, on), {name: col(old[name]) for name in needed}
+    groups_only = Filter(view, join_parts(col(old[KIND]), " = 0")) if way.bags else view
+    return Join(table, groups_only, JoinKind.LEFT, on), {name: col(old[name]) for name in needed}
 
 
 def _through(node: Node, top: Node, by: Node, marks: tuple[Item, ...]) -> Node:
@@ -281,8 +289,8 @@ def program_for(way: Maintenance, known: Known) -> Program | None:
     """What a refresh computes; None if nothing that the view reads has changed."""
     derivation = way.derivation(known)
     match way.way:
-        case Way.CHANGES:
+        case Way.CHANGES if not way.by_groups(known):
             return changes_program(way, derivation)
-        case Way.KEYS:
+        case Way.CHANGES | Way.KEYS:
             return keys_program(way, derivation)
     return rows_program(way, derivation)

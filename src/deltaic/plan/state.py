@@ -25,11 +25,17 @@ from deltaic.algebra.nodes import (
     Node,
     Project,
     UnionAll,
+    is_exact_key,
     keep,
 )
 from deltaic.delta.moments import INTEGERS, Moment, is_exact, linear
+from deltaic.plan.bags import COUNT, Bag
 
 STATE_PREFIX = "__deltaic_s"
+
+_ALWAYS_DISTINCT = (
+    "min", "max", "bool_and", "every", "bool_or", "any", "some", "bit_and", "bit_or", "collect_set", "min_by", "max_by"
+)  # fmt: skip
 
 
 class Fold(Enum):
@@ -52,6 +58,8 @@ class Fold(Enum):
     MEAN = "mean"
     SPREAD = "spread"
     """Sums of squared distances from a mean, and of products of two: insertions only, merged with those there are."""
+    BAG = "bag"
+    """Not folded: computed over the stored multiplicities of its values."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,9 @@ class Part:
     where: Expr | None = None
     beside: tuple[str, ...] = ()
     """Other parts that it is folded with: its extreme; its count; its count and its means."""
+    bag: Bag | None = None
+    """Where its change comes from stored multiplicities: those, and the value that one adds or the call over them."""
+    over: Expr | None = None
 
     @property
     def name(self) -> str:
@@ -88,6 +99,7 @@ class Kept:
     """The query's calls out of the parts."""
     doubts: tuple[Expr, ...] = ()
     """When parts that are all known still do not tell a call: the group is computed again."""
+    bags: tuple[Bag, ...] = ()
 
 
 def kept(top: Aggregate) -> Kept | str:
@@ -100,6 +112,7 @@ class _Keeping:
         self.top, self.input = top, top.input
         self.parts: dict[str, Part] = {}
         self.doubts: list[Expr] = []
+        self.bags: list[Bag] = []
         self.number = 0
 
     def kept(self) -> Kept | str:
@@ -113,13 +126,17 @@ class _Keeping:
         own = {item.name for item in self.top.aggregates}
         items = (*self.top.aggregates, *(p.item for p in self.parts.values() if p.name not in own))
         top = Aggregate(self.input, self.top.groups, items)
-        return Kept(top, tuple(self.parts.values()), rows, tuple(finals), tuple(self.doubts))
+        return Kept(top, tuple(self.parts.values()), rows, tuple(finals), tuple(self.doubts), tuple(self.bags))
 
     def final(self, item: Item) -> Expr | None:
         """The call out of its parts, in the type that Spark gave it."""
         call = item.call
         assert call is not None
+        if call.distinct and call.function not in _ALWAYS_DISTINCT:
+            return self.of_distinct(item, call)
         match call.function:
+            case "percentile" | "median" | "collect_set":
+                return self.over_bag(item, call)
             case "count" | "count_if":
                 if linear(call) is None:
                     return None
@@ -150,6 +167,62 @@ class _Keeping:
             case "covar_pop" | "covar_samp" | "corr":
                 return self.covariance(call)
         return None
+
+    # Over stored multiplicities. Of a type whose equal values may differ it is not said which of them is stored.
+
+    def bag(self, values: tuple[Expr, ...], types: tuple[str, ...], where: Expr | None) -> Bag | None:
+        if not values or not all(is_exact_key(kind) and "<" not in kind for kind in types):
+            return None
+        known = next((bag for bag in self.bags if bag.values == values and bag.where == where), None)
+        if known is None:
+            known = Bag(len(self.bags) + 1, values, types, where)
+            self.bags.append(known)
+        return known
+
+    def of_distinct(self, item: Item, call: Call) -> Expr | None:
+        kind = call.types[0]
+        summed = call.function in ("sum", "avg", "mean")
+        if summed and not (is_exact(kind) if call.function == "sum" else kind in INTEGERS[:3]):
+            return None  # an average of larger numbers is Spark's to round
+        if not summed and call.function != "count":
+            return None
+        bag = self.bag(call.arguments, call.types, call.where)
+        if bag is None:
+            return None
+        known = _distinct_call("count", call)
+        count = col(self.bag_part(known, "bigint", Fold.ADD, bag, text("1L"), "" if summed else item.name))
+        if not summed:
+            return count
+        value = col(bag.columns[0].name)
+        wide = join_parts("CAST(", value, " AS BIGINT)") if kind in INTEGERS[:3] else value
+        averaged = call.function != "sum"
+        expr, stored = (_distinct_call("sum", call), "bigint") if averaged else (item.expr, item.type)
+        total = col(self.bag_part(expr, stored, Fold.ADD, bag, wide, "" if averaged else item.name))
+        answer = join_parts("CAST(", total, " AS DOUBLE) / ", count) if averaged else total
+        return join_parts("CASE WHEN ", count, " > 0 THEN ", answer, " END")
+
+    def over_bag(self, item: Item, call: Call) -> Expr | None:
+        share = call.arguments[1] if len(call.arguments) == 2 else text("0.5D")
+        listed = call.function == "collect_set"
+        is_number = is_exact(call.types[0]) or call.types[0].startswith("decimal")
+        wanted = 2 if call.function == "percentile" else 1
+        if len(call.arguments) != wanted or share.columns or not (listed or is_number):
+            return None
+        bag = self.bag(call.arguments[:1], call.types[:1], call.where)
+        if bag is None:
+            return None
+        value = col(bag.columns[0].name)
+        weighed = join_parts("percentile(", value, ", ", share, ", ", col(COUNT), ")")
+        over = join_parts("collect_set(", value, ")") if listed else weighed
+        found = col(self.bag_part(item.expr, item.type, Fold.BAG, bag, over, item.name))
+        return join_parts("coalesce(", found, f", CAST(array() AS {item.type}))") if listed else found
+
+    def bag_part(self, expr: Expr, kind: str, fold: Fold, bag: Bag, over: Expr, name: str) -> str:
+        if expr.sql not in self.parts:
+            own = next((i.name for i in self.top.aggregates if i.expr.sql == expr.sql), name)
+            item = Item(own or self.fresh("part"), expr, kind)
+            self.parts[expr.sql] = Part(item, fold, bag=bag, over=over)
+        return self.parts[expr.sql].name
 
     def beside_extreme(self, item: Item, call: Call) -> Expr:
         least = call.function == "min_by"
@@ -277,6 +350,13 @@ def spread_of(values: tuple[Expr, ...], where: Expr | None = None) -> Expr:
 
 def _wide(value: Expr) -> Expr:
     return join_parts("CAST(", value, " AS DOUBLE)")
+
+
+def _distinct_call(function: str, call: Call) -> Expr:
+    listed: list[str | Expr] = []
+    for argument in call.arguments:
+        listed.extend((", ", argument) if listed else (argument,))
+    return _call(function, join_parts("DISTINCT ", *listed), call.where)
 
 
 def _call(function: str, argument: Expr, where: Expr | None) -> Expr:

@@ -131,11 +131,12 @@ class FindRows(Step):
 
 @dataclass(frozen=True)
 class WriteView(Step):
-    """Into the view, in one commit that carries the progress.
+    """Into the view, in one commit that carries the progress. `key` says which of its rows are replaced.
 
     `query` gives the whole view, where it was small before: if it still is, delta-rs writes it."""
 
     query: str | None = None
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,14 +159,19 @@ def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
     return f"__deltaic_{scan.state.value}_{numbers[scan.source]}"
 
 
-def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> list[Step]:
-    """What an incremental refresh does; empty if no source that the view reads has changed."""
+def known_of(reads: Mapping[str, SourceRead], view: StoredView) -> Known:
     changed = frozenset(name for name, read in reads.items() if read.changed)
     appended = frozenset(name for name in changed if reads[name].appends)
     rows = {name: read.rows for name, read in reads.items() if read.rows is not None}
     if view.rows is not None:
         rows[VIEW] = view.rows
-    program = program_for(way, Known(changed, appended, rows))
+    return Known(changed, appended, rows)
+
+
+def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> list[Step]:
+    """What an incremental refresh does; empty if no source that the view reads has changed."""
+    known = known_of(reads, view)
+    program = program_for(way, known)
     if program is None:
         return []
     numbers = {name: n for n, name in enumerate(reads)}
@@ -173,8 +179,9 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
     def named(scan: Scan) -> str:
         return relation_name(scan, numbers)
 
-    steps = [*_reads(program, reads, numbers, view), *_computes(program, named, view, way)]
-    if way.way is Way.CHANGES and may_need_again(way):
+    by_keys = way.way is Way.KEYS or way.by_groups(known)
+    steps = [*_reads(program, reads, numbers, view), *_computes(program, named, view, way, by_keys)]
+    if way.way is Way.CHANGES and not by_keys and may_need_again(way):
         again = again_program(way)
         needed = _not_in(steps, _reads(again, reads, numbers, view))
         sql = _stored(render(again.artifact, named), way, view)
@@ -195,15 +202,17 @@ def _not_in(steps: list[Step], more: list[Step]) -> list[Step]:
     return [step for step in more if step.relation not in done]
 
 
-def _computes(program: Program, named: Callable[[Scan], str], view: StoredView, way: Maintenance) -> list[Step]:
+def _computes(
+    program: Program, named: Callable[[Scan], str], view: StoredView, way: Maintenance, by_keys: bool
+) -> list[Step]:
     *bindings, last = program.bindings
     steps: list[Step] = [_read_counts(b, view) if b.counts else _compute(b, named) for b in bindings]
     sql = render(last.node, named)
-    if way.way is Way.CHANGES:
+    if by_keys:
+        steps.append(ComputeDelta("compute the rows of the touched keys", _stored(sql, way, view), ARTIFACT))
+    elif way.way is Way.CHANGES:
         title = "add the change to the view's rows"
         steps.append(ComputeDelta(title, _stored(sql, way, view, marked=may_need_again(way)), ARTIFACT))
-    elif way.way is Way.KEYS:
-        steps.append(ComputeDelta("compute the rows of the touched keys", _stored(sql, way, view), ARTIFACT))
     else:
         steps.append(ComputeDelta("compute the signed delta", sql, DELTA))
     return steps
@@ -295,4 +304,4 @@ def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredVi
         return f"(SELECT * FROM {pinned}{read.where})" if read.shown else pinned
 
     columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())
-    return f"SELECT {columns} FROM (\n{render(simplify(way.root), pinned)}\n)"
+    return f"SELECT {columns} FROM (\n{render(simplify(way.whole), pinned)}\n)"

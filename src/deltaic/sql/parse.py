@@ -128,24 +128,26 @@ class Text:
         name = self.tokens[index].text.lower()
         return Call(name, (self.tokens[index].start, self.tokens[end].end + 1), arguments, over)
 
-    def split_call(self, call: Call) -> tuple[list[Span], Span | None] | None:
+    def split_call(self, call: Call) -> CallParts | None:
         """The places of a call's arguments and of its FILTER condition; None for any other form.
 
-        DISTINCT, ORDER BY, WITHIN GROUP, IGNORE NULLS and named arguments are such forms."""
+        ORDER BY, WITHIN GROUP, IGNORE NULLS and named arguments are such forms."""
         first = self.index_at(call.arguments[0])
         last = self.closing(first)
+        distinct = self._word(first + 1) == "DISTINCT" and self.tokens[first + 1].token_type is TokenType.DISTINCT
+        first += distinct
         if any(self._word(n) in _SPECIAL for n in range(first + 1, last)):
             return None
         cuts = [first, *self._commas(first, last), last]
         places = [(self.tokens[a + 1].start, self.tokens[b - 1].end + 1) for a, b in pairwise(cuts) if b > a + 1]
         end = self.tokens[last].end + 1
         if end == call.span[1]:
-            return places, None
+            return CallParts(places, None, distinct)
         opening = last + 2
         whole = self.closing(opening) if self._word(last + 1) == "FILTER" and self._word(opening) == "(" else None
         if whole is None or self.tokens[whole].end + 1 != call.span[1]:
             return None
-        return places, (self.tokens[opening + 2].start, self.tokens[whole - 1].end + 1)
+        return CallParts(places, (self.tokens[opening + 2].start, self.tokens[whole - 1].end + 1), distinct)
 
     def _commas(self, first: int, last: int) -> Iterator[int]:
         depth = 0
@@ -220,6 +222,15 @@ class Call:
     span: Span
     arguments: Span
     over: Span | None
+
+
+@dataclass(frozen=True)
+class CallParts:
+    """Where in the text the parts of a call stand."""
+
+    arguments: list[Span]
+    where: Span | None
+    distinct: bool
 
 
 _SPECIAL = ("DISTINCT", "ALL", "ORDER", "ORDER BY", "IGNORE", "RESPECT", "WITHIN", "=>")

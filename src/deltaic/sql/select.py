@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -217,7 +218,7 @@ class _Select:
     ) -> tuple[Item, ...]:
         """The distinct aggregate calls of the block, each typed and judged for stability."""
         found: list[tuple[str, Expr, str]] = []
-        apart: dict[str, tuple[list[Expr], Expr | None]] = {}
+        apart: dict[str, nodes.Call] = {}
         for tree in self.aggregate_trees(trees):
             done: list[Span] = []
             for call in self.block.aggregate_calls(tree, span_of(tree)):
@@ -231,38 +232,30 @@ class _Select:
                     found.append((calls[expr.sql], expr, call.name))
                     self.take_apart(tree, call, calls[expr.sql], apart)
         typed = self.context.typed(self.block.node, [(name, expr) for name, expr, _ in found])
-        parts = self.parts(found, apart)
+        parts = self.typed_calls(apart)
         return tuple(
             Item(item.name, _judged(item, function), item.type, call=parts.get(item.name))
             for item, (_, _, function) in zip(typed, found, strict=True)
         )
 
-    def take_apart(
-        self, tree: exp.Expr, call: Call, name: str, apart: dict[str, tuple[list[Expr], Expr | None]]
-    ) -> None:
+    def take_apart(self, tree: exp.Expr, call: Call, name: str, apart: dict[str, nodes.Call]) -> None:
         split = self.block.text.split_call(call)
         if split is None:
             return
-        places, where = split
-        arguments = [text("*") if self.block.text.slice(p) == "*" else self.block.lower(tree, p) for p in places]
-        apart[name] = (arguments, None if where is None else self.block.lower(tree, where))
+        arguments = tuple(
+            text("*") if self.block.text.slice(p) == "*" else self.block.lower(tree, p) for p in split.arguments
+        )
+        where = None if split.where is None else self.block.lower(tree, split.where)
+        apart[name] = nodes.Call(call.name, arguments, (), where, split.distinct)
 
-    def parts(
-        self, found: list[tuple[str, Expr, str]], apart: dict[str, tuple[list[Expr], Expr | None]]
-    ) -> dict[str, nodes.Call]:
-        """The calls taken apart, with the types of their arguments; asked of Spark in one question."""
-        numbered = [(f"{name}.{n}", e) for name, (es, _) in apart.items() for n, e in enumerate(es)]
+    def typed_calls(self, apart: dict[str, nodes.Call]) -> dict[str, nodes.Call]:
+        """The calls with the types of their arguments; asked of Spark in one question."""
+        numbered = [(f"{name}.{n}", e) for name, call in apart.items() for n, e in enumerate(call.arguments)]
         known = [(name, e) for name, e in numbered if e.sql != "*"]
         types = {item.name: item.type for item in self.context.typed(self.block.node, known)} if known else {}
         return {
-            name: nodes.Call(
-                function,
-                tuple(apart[name][0]),
-                tuple(types.get(f"{name}.{n}", "") for n in range(len(apart[name][0]))),
-                apart[name][1],
-            )
-            for name, _, function in found
-            if name in apart
+            name: replace(call, types=tuple(types.get(f"{name}.{n}", "") for n in range(len(call.arguments))))
+            for name, call in apart.items()
         }
 
     def aggregate_trees(self, trees: list[tuple[str | None, exp.Expr]]) -> list[exp.Expr]:
