@@ -15,7 +15,7 @@ from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import NotLowered, Reason
 from deltaic.algebra.simplify import simplify
-from deltaic.plan.maintain import choose
+from deltaic.plan.choose import choose
 from deltaic.plan.steps import SourceRead, StoredView, refresh_steps
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import parse_query

@@ -3,7 +3,8 @@
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import SHOWN, Field, Join, JoinKind, Node, Scan, State, sources, walk
 from deltaic.algebra.reasons import Reason
-from deltaic.plan.maintain import VIEW, Known, Maintenance, Way, choose
+from deltaic.plan.choose import choose
+from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
     AGAIN,
     AGAIN_KEYS,

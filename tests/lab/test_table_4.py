@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from deltaic.algebra.nodes import Aggregate, Scan, State, sources, walk
-from deltaic.plan.maintain import Known, Maintenance, Way, change_table
+from deltaic.plan.change import change_table
+from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import program_for
 from tests.lab.case import Case, View
 from tests.lab.duck import Duck

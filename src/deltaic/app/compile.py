@@ -27,7 +27,8 @@ from deltaic.errors import (
     TypeNotStorable,
     UnsupportedError,
 )
-from deltaic.plan.maintain import Maintenance, choose
+from deltaic.plan.choose import choose
+from deltaic.plan.maintain import Maintenance
 from deltaic.plan.steps import SourceRead, StoredView, full_query
 from deltaic.spark.analyzer import Analyzer, fields_of
 from deltaic.sql.lower import lower

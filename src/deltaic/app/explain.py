@@ -28,7 +28,8 @@ from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
 from deltaic.plan.bags import Bag
-from deltaic.plan.maintain import Known, Maintenance, Way, change_table
+from deltaic.plan.change import change_table
+from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.outer import Mark
 from deltaic.plan.padding import is_outer_join
 from deltaic.plan.steps import ReadState

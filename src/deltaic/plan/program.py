@@ -34,8 +34,9 @@ from deltaic.algebra.simplify import simplify
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net
 from deltaic.plan.bags import KIND
+from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
-from deltaic.plan.maintain import VIEW, Known, Maintenance, Way, change_table
+from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
 
 OP = "__deltaic_op"
 """In what is applied to a view: -1 deletes the rows of a key, +1 inserts the row."""

@@ -9,7 +9,6 @@ sum when anything was): the group is then computed *again* from the sources, and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -17,19 +16,12 @@ from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
 from deltaic.algebra.nodes import (
     Aggregate,
     Call,
-    Filter,
-    Generate,
     Item,
-    Join,
-    JoinKind,
-    Node,
-    Project,
-    UnionAll,
     is_exact_key,
-    keep,
 )
 from deltaic.delta.moments import INTEGERS, Moment, is_exact, linear
 from deltaic.plan.bags import COUNT, Bag
+from deltaic.plan.support import call_of, with_rows, with_support
 
 STATE_PREFIX = "__deltaic_s"
 
@@ -229,7 +221,7 @@ class _Keeping:
         by, kind = call.arguments[1], call.types[1]
         extreme = Call("min" if least else "max", (by,), (kind,), call.where)
         fold = Fold.LEAST if least else Fold.GREATEST
-        found = self.part(_call(extreme.function, by, call.where), kind, extreme, fold, None)
+        found = self.part(call_of(extreme.function, by, call.where), kind, extreme, fold, None)
         at = Fold.AT_LEAST if least else Fold.AT_GREATEST
         return col(self.part(item.expr, item.type, call, at, None, item.name, (found,)))
 
@@ -268,31 +260,31 @@ class _Keeping:
     def mean(self, call: Call, count: str) -> str:
         """The mean of equal values is that value, to the last digit; their average may not be."""
         value = _wide(call.arguments[0])
-        pieces = [_call(f, value, call.where) for f in ("var_pop", "min", "avg")]
+        pieces = [call_of(f, value, call.where) for f in ("var_pop", "min", "avg")]
         expr = join_parts("CASE WHEN ", pieces[0], " = 0 THEN ", pieces[1], " ELSE ", pieces[2], " END")
         return self.part(expr, "double", replace(call, arguments=call.arguments[:1]), Fold.MEAN, None, None, (count,))
 
     def spread(self, values: tuple[Expr, ...], call: Call, beside: tuple[str, ...]) -> str:
         own = replace(call, arguments=values)
-        expr = join_parts(spread_of(values, call.where), " * ", _call("count", values[0], call.where))
+        expr = join_parts(spread_of(values, call.where), " * ", call_of("count", values[0], call.where))
         return self.part(expr, "double", own, Fold.SPREAD, None, None, beside)
 
     def average(self, item: Item, call: Call) -> Expr | None:
         kind, argument = call.types[0], call.arguments[0]
         if kind in ("float", "double", "bigint"):  # Spark adds integers up as DOUBLE: large ones round
             wide = join_parts("CAST(", argument, " AS DOUBLE)")
-            total = self.part(_call("sum", wide, call.where), "double", call, Fold.ADD_FLOAT, None)
+            total = self.part(call_of("sum", wide, call.where), "double", call, Fold.ADD_FLOAT, None)
             return self.unless_none(call, join_parts(col(total), " / ", col(self.known(call))))
         if kind in INTEGERS:
             moment = Moment(argument, kind, call.where)
-            total = self.part(_call("sum", argument, call.where), "bigint", call, Fold.ADD, moment)
+            total = self.part(call_of("sum", argument, call.where), "bigint", call, Fold.ADD, moment)
             return self.unless_none(call, join_parts("CAST(", col(total), " AS DOUBLE) / ", col(self.known(call))))
         precision = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
         if precision is None or int(precision[1]) > 15:  # the division would round before Spark's own does
             return None
         stored = f"decimal({int(precision[1]) + 10},{precision[2]})"
         total = self.part(
-            _call("sum", argument, call.where), stored, call, Fold.ADD, Moment(argument, kind, call.where)
+            call_of("sum", argument, call.where), stored, call, Fold.ADD, Moment(argument, kind, call.where)
         )
         quotient = join_parts(col(total), " / CAST(", col(self.known(call)), " AS DECIMAL(20,0))")
         return self.unless_none(call, join_parts("CAST(", quotient, f" AS {item.type})"))
@@ -305,15 +297,15 @@ class _Keeping:
         """The part that counts the values that are not NULL, or is 0 exactly where that count is."""
         argument = call.arguments[0]
         exact = call.function == "sum" and is_exact(call.types[0])
-        below = _with_support(self.input, argument.column, self.fresh) if exact and argument.column else None
+        below = with_support(self.input, argument.column, self.fresh) if exact and argument.column else None
         if below is not None:
             self.input, support = below
             return self.sum_of(support, call.where)
         count = Call("count", (argument,), ("",), call.where)
-        return self.part(_call("count", argument, call.where), "bigint", call, Fold.ADD, linear(count))
+        return self.part(call_of("count", argument, call.where), "bigint", call, Fold.ADD, linear(count))
 
     def rows(self) -> str:
-        below = _with_rows(self.input, self.fresh) if self.top.groups else None
+        below = with_rows(self.input, self.fresh) if self.top.groups else None
         if below is not None:
             self.input, support = below
             return self.sum_of(support)
@@ -322,7 +314,7 @@ class _Keeping:
 
     def sum_of(self, column: str, where: Expr | None = None) -> str:
         call = Call("sum", (col(column),), ("bigint",), where)
-        return self.part(_call("sum", col(column), where), "bigint", call, Fold.ADD, linear(call))
+        return self.part(call_of("sum", col(column), where), "bigint", call, Fold.ADD, linear(call))
 
     def part(
         self, expr: Expr, kind: str, call: Call, fold: Fold, moment: Moment | None,
@@ -344,8 +336,8 @@ class _Keeping:
 def spread_of(values: tuple[Expr, ...], where: Expr | None = None) -> Expr:
     """The mean product of distances from the mean: the variance, or the covariance of two."""
     if len(values) == 1:
-        return _call("var_pop", _wide(values[0]), where)
-    return _call("covar_pop", join_parts(_wide(values[0]), ", ", _wide(values[1])), where)
+        return call_of("var_pop", _wide(values[0]), where)
+    return call_of("covar_pop", join_parts(_wide(values[0]), ", ", _wide(values[1])), where)
 
 
 def _wide(value: Expr) -> Expr:
@@ -356,114 +348,4 @@ def _distinct_call(function: str, call: Call) -> Expr:
     listed: list[str | Expr] = []
     for argument in call.arguments:
         listed.extend((", ", argument) if listed else (argument,))
-    return _call(function, join_parts("DISTINCT ", *listed), call.where)
-
-
-def _call(function: str, argument: Expr, where: Expr | None) -> Expr:
-    bare = join_parts(f"{function}(", argument, ")")
-    return join_parts(bare, " FILTER (WHERE ", where, ")") if where else bare
-
-
-# How many rows at the bottom stand behind a value above an aggregate. Counting the aggregate's own rows
-# would need its answer; the sum of their counts is 0 in the same cases, and is a sum like any other.
-
-
-def _with_support(node: Node, column: str, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
-    """The node with one more column: for each row, 0 where `column` is NULL and else at least 1."""
-    match node:
-        case Project():
-            source = node.by_name[column].column
-            below = _with_support(node.input, source, fresh) if source else None
-            return below and (Project(below[0], (*node.items, _passed(below[1]))), below[1])
-        case Filter() | Generate() if column in node.input.columns:
-            below = _with_support(node.input, column, fresh)
-            return below and (replace(node, input=below[0]), below[1])
-        case Join() if column in node.left.columns and node.kind is not JoinKind.FULL:
-            below = _with_support(node.left, column, fresh)
-            return below and (replace(node, left=below[0]), below[1])
-        case Join(kind=JoinKind.INNER):
-            below = _with_support(node.right, column, fresh)
-            return below and (replace(node, right=below[0]), below[1])
-        case UnionAll():
-            return _through_union(node, column, fresh)
-        case Aggregate() if node.groups:
-            return _support_of_sum(node, column, fresh)
-    return None
-
-
-def _through_union(node: UnionAll, column: str | None, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
-    """Every branch with the column; without `column`, the one that counts rows."""
-    found: list[tuple[Node, str] | None] = []
-    for branch in node.branches:
-        own = branch.columns[node.columns.index(column)] if column else None
-        found.append(_with_support(branch, own, fresh) if own else _with_rows(branch, fresh))
-    if not any(found):
-        return None
-    name = fresh("rows")
-    branches = []
-    for branch, below in zip(node.branches, found, strict=True):
-        base = below[0] if below else branch
-        own = branch.columns[node.columns.index(column)] if column else None
-        plain = join_parts("CASE WHEN ", col(own), " IS NULL THEN 0L ELSE 1L END") if own else text("1L")
-        extra = Item(name, col(below[1]) if below else plain, "bigint", False)
-        branches.append(Project(base, (*(i for i in keep(base) if i.name in branch.columns), extra)))
-    field = branches[0].fields[name]
-    return UnionAll(tuple(branches), (*node.schema, field)), name
-
-
-def _support_of_sum(node: Aggregate, column: str, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
-    item = next((i for i in node.aggregates if i.name == column), None)
-    call = item.call if item else None
-    if call is None or linear(call) is None:
-        return None
-    if call.function != "sum":  # a count is never NULL
-        return _with_rows(node, fresh)
-    argument = call.arguments[0]
-    below = _with_support(node.input, argument.column, fresh) if argument.column else None
-    if below is not None:
-        return _with_sum(replace(node, input=below[0]), below[1], fresh, call.where)
-    name = fresh("known")
-    counted = Item(name, _call("count", argument, call.where), "bigint", False, _counting(argument, call.where))
-    return replace(node, aggregates=(*node.aggregates, counted)), name
-
-
-def _with_rows(node: Node, fresh: Callable[[str], str]) -> tuple[Node, str] | None:
-    """The node with one more column: for each row, how many rows at the bottom it is made of, at least 1."""
-    match node:
-        case Project():
-            below = _with_rows(node.input, fresh)
-            return below and (Project(below[0], (*node.items, _passed(below[1]))), below[1])
-        case Filter() | Generate():
-            below = _with_rows(node.input, fresh)
-            return below and (replace(node, input=below[0]), below[1])
-        case Join() if node.kind is not JoinKind.FULL:
-            left = _with_rows(node.left, fresh)
-            if left is not None:
-                return replace(node, left=left[0]), left[1]
-            right = _with_rows(node.right, fresh) if node.kind is JoinKind.INNER else None
-            return right and (replace(node, right=right[0]), right[1])
-        case UnionAll():
-            return _through_union(node, None, fresh)
-        case Aggregate() if node.groups:
-            below = _with_rows(node.input, fresh)
-            if below is not None:
-                return _with_sum(replace(node, input=below[0]), below[1], fresh)
-            name = fresh("rows")
-            counted = Item(name, text("count(*)"), "bigint", False, Call("count", (text("*"),), ("",)))
-            return replace(node, aggregates=(*node.aggregates, counted)), name
-    return None
-
-
-def _with_sum(node: Aggregate, column: str, fresh: Callable[[str], str], where: Expr | None = None) -> tuple[Node, str]:
-    name = fresh("rows")
-    call = Call("sum", (col(column),), ("bigint",), where)
-    total = Item(name, _call("sum", col(column), where), "bigint", False, call)
-    return replace(node, aggregates=(*node.aggregates, total)), name
-
-
-def _counting(argument: Expr, where: Expr | None) -> Call:
-    return Call("count", (argument,), ("",), where)
-
-
-def _passed(name: str) -> Item:
-    return Item(name, col(name), "bigint", False)
+    return call_of(function, join_parts("DISTINCT ", *listed), call.where)

@@ -1,0 +1,87 @@
+"""One row per touched group: what changed of it, by the delta rules and from the bags that the view stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from deltaic.algebra.expr import col, join_parts
+from deltaic.algebra.nodes import (
+    WEIGHT,
+    Aggregate,
+    Item,
+    Node,
+    Project,
+    Ref,
+    keep,
+)
+from deltaic.algebra.stability import is_unstable, unstable_columns
+from deltaic.delta.moments import ChangeTables, signed_value, totals
+from deltaic.delta.rules import Derivation
+from deltaic.plan.fold import change_items, counts_copies, one_by_one
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.state import Fold
+
+
+@dataclass(frozen=True)
+class Change:
+    """`table` has one row per touched group, its columns and what changed of every part; None if nothing did."""
+
+    table: Node | None
+    how: ChangeTables
+    bags: tuple[Ref, ...] = ()
+    """What changed of each bag."""
+
+
+def change_table(way: Maintenance, derivation: Derivation) -> Change:
+    assert way.kept is not None
+    top, parts = way.kept.top, way.kept.parts
+    tables = ChangeTables(derivation)
+    groups = tuple(i.expr for i in top.groups)
+    derivation.shaky.extend((top, e) for e in groups if is_unstable(e, unstable_columns(top.input)))
+    bags = way.bags
+    parts = tuple(part for part in parts if part.bag is None)
+    wanted = {p.name: p.moment for p in parts if p.moment is not None}
+    used = frozenset[str]().union(*(e.columns for e in groups))
+    items = tuple(item for part in parts for item in change_items(part))
+    if len(wanted) == len(parts) and not bags:
+        rows = tables.changes(top.input, used, wanted)
+        return Change(None if rows is None else Aggregate(rows, top.groups, items), tables)
+    delta = derivation.delta(top.input)
+    if delta is None:
+        return Change(None, tables)
+    if bags:
+        delta = derivation.bind("rows", delta)
+    shaky = unstable_columns(top.input)
+    derivation.shaky.extend((top, e) for b in bags for e in (*b.values, b.counted) if is_unstable(e, shaky))
+    exprs = [expr for part in parts for expr in (*part.values, part.where) if expr is not None]
+    derivation.shaky.extend((top, expr) for expr in exprs if is_unstable(expr, shaky))
+    # Rows that came and went again, or that two terms of a join's delta count and uncount, are no extremes:
+    # equal rows are netted first. What adds up needs no netting, and is added up on the way.
+    looked_at = used.union(*(part.looked_at for part in parts if part.moment is None))
+    adding = tuple(Item(n, signed_value(m), m.type) for n, m in wanted.items())
+    rows = Project(delta, (*(i for i in keep(delta) if i.name in {*looked_at, WEIGHT}), *adding))
+    total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
+    equal = tuple(item for item in keep(rows) if item.name in looked_at)
+    netted: Node = Aggregate(rows, equal, (total, *totals(wanted)))
+    if counts_copies(parts):
+        netted = one_by_one(netted, wanted)
+    table = Aggregate(netted, top.groups, items)
+    return _with_bags(way, derivation, delta, Change(table, tables)) if bags else Change(table, tables)
+
+
+def _with_bags(way: Maintenance, derivation: Derivation, delta: Node, change: Change) -> Change:
+    """The parts that come from bags as well, one after another."""
+    assert way.kept is not None
+    assert change.table is not None
+    stored, moved = way.bag_table, list[Ref]()
+    table: Node = derivation.bind("table", change.table)
+    for bag in way.bags:
+        moved.append(derivation.bind(f"bag_{bag.number}", stored.changed(bag, delta)))
+        for fold, aggregated in ((Fold.ADD, stored.flips), (Fold.BAG, partial(stored.over, bag, touched=table))):
+            parts = [
+                (p.name, p.over, p.item.type) for p in way.kept.parts if p.bag == bag and p.fold is fold and p.over
+            ]
+            if parts:
+                table = stored.beside(table, aggregated(moved[-1], parts=parts))
+    return replace(change, table=table, bags=tuple(moved))

@@ -1,0 +1,291 @@
+"""Which way a view is kept: the candidates, best first, and what stands against each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
+from deltaic.algebra.nodes import (
+    SHOWN,
+    Aggregate,
+    Apply,
+    Filter,
+    Generate,
+    Item,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Window,
+    is_groupable,
+    is_storable,
+    keep,
+    pass_through,
+    sources,
+)
+from deltaic.algebra.prune import prune
+from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.stability import unstable_columns
+from deltaic.delta.rules import key_exprs
+from deltaic.plan.bags import hidden_columns
+from deltaic.plan.change import change_table
+from deltaic.plan.maintain import Known, Maintenance, Way
+from deltaic.plan.outer import Mark, marked
+from deltaic.plan.padding import without_padding
+from deltaic.plan.state import STATE_PREFIX, Kept, kept
+
+ROW_KEY = "__deltaic_row"
+KEY_PREFIX = "__deltaic_k"
+
+
+def choose(query: Node, technique: str = "auto", partitioned: frozenset[int] = frozenset()) -> Maintenance | Reason:
+    """The way to keep the view of `query`, or the reason why there is none; "base" allows no other rule.
+
+    `partitioned` are the places of STRING columns by which the view's table is partitioned. Delta reads '' there back
+    as NULL, so none of them is a key."""
+    query = _as_project(prune(query))
+    reason = _ungroupable(query)
+    if reason is not None:
+        return reason
+    shaky: list[tuple[Node, Expr]] = []
+    unstorable: str | None = None
+    for found in _candidates(query, technique, partitioned):
+        candidate = replace(found, plain=technique == "base")
+        kinds = [candidate.root.fields[name].type for name in candidate.hidden]
+        if not all(map(is_storable, kinds)):
+            unstorable = next(kind for kind in kinds if not is_storable(kind))
+            continue
+        derivation = candidate.derivation(Known(frozenset(sources(query))))
+        if candidate.way is Way.CHANGES:
+            change_table(candidate, derivation)
+        elif candidate.way is Way.KEYS:
+            derivation.touched(candidate.root, [col(name) for name in candidate.key])
+        else:
+            derivation.delta(candidate.root)
+        if not derivation.shaky:
+            return candidate
+        shaky = shaky or derivation.shaky
+    if unstorable is not None and not shaky:
+        detail = f"a value of type {unstorable} would have to be stored beside the view's columns, and Delta cannot"
+        return Reason(Code.UNGROUPABLE_TYPE, detail, hint="CAST it to another type.")
+    return _unstable(query, shaky)
+
+
+def _as_project(query: Node) -> Project:
+    return query if isinstance(query, Project) else Project(query, keep(query))
+
+
+def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> Iterator[Maintenance]:
+    """Best first: by the key of the operator on top; by rows; by the key of one further down."""
+    top = _top(query)
+    if isinstance(top, Aggregate) and technique != "base":
+        for whole in dict.fromkeys((without_padding(query), query)):
+            summed = _top(whole)
+            assert isinstance(whole, Project)
+            assert isinstance(summed, Aggregate)
+            yield from _by_changes(whole, summed, partitioned)
+    if isinstance(top, Aggregate | Window):
+        yield from _by_key(query, top, key_exprs(top), partitioned)
+    if not unstable_columns(query):
+        yield _by_rows(query, (), partitioned) if technique == "base" else _by_rows(*marked(query), partitioned)
+    for node in _preserved(query):
+        if isinstance(node, Aggregate | Window) and node is not top:
+            yield from _by_key(query, node, key_exprs(node), partitioned)
+        if isinstance(node, Join | Apply):
+            left = node.inputs[0]
+            if not unstable_columns(left):
+                yield from _by_key(query, left, (_hash(left.columns),), partitioned)
+
+
+def _top(query: Node) -> Node:
+    """The first operator that does more than to choose or rename."""
+    while isinstance(query, Filter | Project):
+        query = query.input
+    return query
+
+
+def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> Iterator[Maintenance]:
+    found = kept(top)
+    if isinstance(found, str) or _cannot_be_netted(found):
+        return
+    items = [Item(f"{STATE_PREFIX}{n}", col(p.name), p.item.type) for n, p in enumerate(found.parts)]
+    if not _filters_groups_only(query, top):
+        query, shown = _unfiltered(query, top)
+        items.append(Item(SHOWN, shown, "boolean", False))
+    elif found.bags:
+        items.append(Item(SHOWN, text("TRUE"), "boolean", False))
+    if found.bags:
+        items.extend(hidden_columns(found.bags))
+    whole = _replaced(query, top, found.top)
+    for way in _by_key(whole, found.top, key_exprs(found.top), partitioned, tuple(items)):
+        carried = way.key[len(way.key) - len(items) :]
+        key = way.key[: len(way.key) - len(items)]
+        stored = tuple((part.name, name) for part, name in zip(found.parts, carried, strict=False))
+        yield replace(way, way=Way.CHANGES, key=key, kept=found, stored=stored)
+
+
+def _cannot_be_netted(found: Kept) -> bool:
+    netted = [part for part in found.parts if part.moment is None and part.bag is None]
+    names = frozenset[str]().union(*(part.looked_at for part in netted))
+    return any(not is_groupable(found.top.input.fields[name].type) for name in names)
+
+
+def _unfiltered(query: Project, top: Aggregate) -> tuple[Project, Expr]:
+    """The query without its filters above the aggregate, and when a row passes them: all groups are kept."""
+    items, passes = query.items, list[Expr]()
+    node = query.input
+    while node is not top:
+        if isinstance(node, Project):
+            by = node.by_name
+            items = tuple(replace(item, expr=item.expr.substitute(by)) for item in items)
+            passes = [predicate.substitute(by) for predicate in passes]
+        elif isinstance(node, Filter):
+            passes.append(node.predicate)
+        node = node.inputs[0]
+    every = conjunction(*passes)
+    assert every is not None
+    return Project(top, items), join_parts("coalesce(", every, ", FALSE)")
+
+
+def _filters_groups_only(query: Node, top: Aggregate) -> bool:
+    """Whether no filter above the aggregate looks at what it computes: what such a one hides may be shown later."""
+    fixed = {item.name for item in top.groups}
+    chain: list[Node] = []
+    while query is not top:
+        chain.append(query)
+        query = query.inputs[0]
+    for node in reversed(chain):
+        if isinstance(node, Project):
+            fixed = {item.name for item in node.items if item.expr.columns <= fixed}
+        elif isinstance(node, Filter) and not node.predicate.columns <= fixed:
+            return False
+    return True
+
+
+def _replaced(node: Node, old: Node, new: Node) -> Node:
+    if node is old:
+        return new
+    assert isinstance(node, Project | Filter)
+    return replace(node, input=_replaced(node.input, old, new))
+
+
+def _by_rows(query: Node, marks: tuple[Mark, ...], partitioned: frozenset[int]) -> Maintenance:
+    """The columns of marks stand behind the user's; one that the user sees anyway is not stored twice."""
+    assert isinstance(query, Project)
+    names = [name for mark in marks for name in (mark.marker, *mark.keys)]
+    visible = query.items[: len(query.items) - len(names)]
+    shown = {_origin(query, item.name): item.name for n, item in enumerate(visible) if n not in partitioned}
+    kept = {name: shown.get(_origin(query, name), name) for name in names}
+    row = Item(ROW_KEY, _hash(tuple(item.name for item in visible)), "bigint", False)
+    hidden = tuple(pass_through(query.fields[name]) for name in names if kept[name] == name)
+    root = Project(query, (*(pass_through(item.field) for item in visible), row, *hidden))
+    stored = tuple(replace(m, marker=kept[m.marker], keys=tuple(kept[key] for key in m.keys)) for m in marks)
+    return Maintenance(root, Way.ROWS, (ROW_KEY,), len(visible), marks=stored)
+
+
+def _hash(columns: tuple[str, ...]) -> Expr:
+    pieces: list[str | Expr] = ["xxhash64("]
+    for number, name in enumerate(columns):
+        pieces.extend([", ", col(name)] if number else [col(name)])
+    return join_parts(*pieces, ")")
+
+
+def _by_key(
+    query: Node, target: Node, exprs: tuple[Expr, ...], partitioned: frozenset[int], extra: tuple[Item, ...] = ()
+) -> Iterator[Maintenance]:
+    """The view keyed by `exprs` of an operator inside it, if its rows reach the top unpadded.
+
+    `extra` columns of that operator are handed up too, and stand behind the key."""
+    assert isinstance(query, Project)
+    literal = (join_parts("0"),)
+    names = tuple(f"{KEY_PREFIX}{number}" for number in range(len(exprs or literal)))
+    kinds = [target.fields[e.column].type if e.column else "bigint" for e in exprs] or ["int"]
+    items = tuple(Item(n, e, k) for n, e, k in zip(names, exprs or literal, kinds, strict=True)) + extra
+    carried = _carry(query, target, items)
+    if not isinstance(carried, Project):
+        return
+    visible_items = [item for n, item in enumerate(carried.items[: len(query.items)]) if n not in partitioned]
+    shown = {item.expr: item.name for item in visible_items if item.expr.column}
+    key: list[str] = []
+    hidden: list[Item] = []
+    for item in carried.items[len(query.items) :]:
+        # the carried key is a column of its own; the user may show the very column it was made of
+        origin = _origin(carried.input, item.name)
+        visible = next((name for expr, name in shown.items() if _origin(carried.input, expr.column) == origin), None)
+        key.append(visible or item.name)
+        if visible is None:
+            hidden.append(item)
+    root = Project(carried.input, (*carried.items[: len(query.items)], *hidden))
+    yield Maintenance(root, Way.KEYS, tuple(key), len(query.items))
+
+
+def _origin(node: Node, name: str | None) -> tuple[Node, str | None]:
+    """Where a column that is only passed through comes from."""
+    while name is not None:
+        if isinstance(node, Project):
+            expr = node.by_name[name]
+            if expr.column is None:
+                break
+            node, name = node.input, expr.column
+        elif isinstance(node, Filter):
+            node = node.input
+        elif isinstance(node, Join):
+            node = node.left if name in node.left.columns else node.right
+        else:
+            break
+    return node, name
+
+
+def _carry(node: Node, target: Node, items: tuple[Item, ...]) -> Node | None:
+    """The tree with `items` computed at `target` and handed up to its root."""
+    if node is target:
+        return Project(node, keep(node) + items)
+    match node:
+        case Project():
+            below = _carry(node.input, target, items)
+            passed = tuple(Item(i.name, col(i.name), i.type) for i in items)
+            return below and Project(below, node.items + passed)
+        case Filter() | Generate() | Apply() | Window():
+            below = _carry(node.input, target, items)
+            return below and replace(node, input=below)
+        case Join() if node.kind is not JoinKind.FULL:
+            left = _carry(node.left, target, items)
+            if left is not None:
+                return replace(node, left=left)
+            right = _carry(node.right, target, items) if node.kind is JoinKind.INNER else None
+            return right and replace(node, right=right)
+    return None
+
+
+def _preserved(node: Node) -> Iterator[Node]:
+    """The operators whose rows reach the top of the tree without being padded or merged."""
+    yield node
+    match node:
+        case Project() | Filter() | Generate() | Apply() | Window():
+            yield from _preserved(node.input)
+        case Join() if node.kind is not JoinKind.FULL:
+            yield from _preserved(node.left)
+            if node.kind is JoinKind.INNER:
+                yield from _preserved(node.right)
+
+
+def _ungroupable(query: Project) -> Reason | None:
+    for item in query.items:
+        if not is_groupable(item.type):
+            return Reason(
+                Code.UNGROUPABLE_TYPE,
+                f"column {item.name.split('#')[0]} is of type {item.type}, whose values cannot be compared",
+                hint="Leave it out, or turn it into a string or an array of structs.",
+            )
+    return None
+
+
+def _unstable(query: Project, shaky: list[tuple[Node, Expr]]) -> Reason:
+    if shaky:
+        _, expr = shaky[0]
+        detail = f"{expr} decides which rows there are, and may come out differently when computed again"
+    else:
+        names = ", ".join(sorted(name.split("#")[0] for name in unstable_columns(query)))
+        detail = f"{names} may come out differently when computed again, and no stable key reaches the top"
+    return Reason(Code.UNSTABLE_VALUE, detail, hint="Use DECIMAL instead of DOUBLE, or order windows by a unique key.")
