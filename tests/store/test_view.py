@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from deltaic.errors import ConcurrentRefresh, DeltaicError, ExistsError, UnsupportedError
 from deltaic.spark.session import forked
 from deltaic.store.arrow import arrow_schema, arrow_to_spark
+from deltaic.store.change import is_history_gone
 from deltaic.store.log import Commit
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.quoting import quoted
@@ -399,8 +400,11 @@ def test_a_failed_write_leaves_the_session_as_it_was(spark: SparkSession, tmp_pa
     view = make_view(spark, tmp_path / "v", "SELECT 1 AS k")
     with forked(spark) as session:
         session.conf.set("spark.sql.sources.partitionOverwriteMode", "DYNAMIC")
-        with pytest.raises(Exception, match="no_such_table"):
+        with pytest.raises(Exception, match="no_such_table") as caught:
             view.apply_spark(session, view.append_sql("no_such_table", ["k"]), progress(2))
+        # an error that was its own cause was looked into for ever
+        assert caught.value.__cause__ is not caught.value
+        assert not is_history_gone(caught.value)
         assert session.conf.get("spark.sql.sources.partitionOverwriteMode") == "DYNAMIC"
         assert session.conf.get("spark.databricks.delta.commitInfo.userMetadata", None) is None
         assert session.conf.get("spark.databricks.delta.write.txnVersion", None) is None

@@ -203,7 +203,7 @@ class Refresher:
             if not steps:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
             known = known_of(reads, stored)
-            steps.append(write_step(compiled, table, compiled.way.replaced(known)))
+            steps.append(write_step(compiled, table, known))
             mode, technique = "incremental", technique_name(compiled.way, known)
         why = tuple(reasons)
         progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why)
@@ -309,10 +309,13 @@ def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
     return why_no_rs_state(table.log, version, stored, most_rows=None, most_bytes=SCANNED_BYTES) is None
 
 
-def write_step(compiled: Compiled, table: ViewTable, replaced: tuple[str, ...]) -> WriteView:
-    key = [compiled.stored[name] for name in replaced]
+def write_step(compiled: Compiled, table: ViewTable, known: Known) -> WriteView:
+    way = compiled.way
+    assert isinstance(way, Maintenance)
+    key = tuple(compiled.stored[name] for name in way.replaced(known))
     sql = table.merge_sql(ARTIFACT, key, list(compiled.stored.values()))
-    return WriteView("replace the rows of those keys in the view", sql, None, key=tuple(key))
+    told = way.way is Way.CHANGES and not way.by_groups(known)
+    return WriteView("replace the rows of those keys in the view", sql, None, key=key, all_there=told)
 
 
 def stored_columns(compiled: Compiled) -> list[str]:

@@ -297,9 +297,16 @@ class Run:
 
     def write_spark(self, step: WriteView) -> Commit:
         self.outcome.written_by = "spark"
-        if self.plan.mode == "incremental" and self.session.table(ARTIFACT).isEmpty():
+        self.pace.many_rows()
+        if self.plan.mode != "incremental":
+            return self.table.apply_spark(self.session, step.sql, self.progress)
+        missing = " OR ".join(f"`{_escaped(name)}` IS NULL" for name in step.key) or "FALSE"
+        counts = self.session.table(ARTIFACT).selectExpr("count(*)", f"count_if(`{OP}` = -1 AND ({missing}))").first()
+        assert counts is not None
+        if not counts[0]:
             return self.table.commit_progress_only(self.progress, self.session)
-        return self.table.apply_spark(self.session, step.sql, self.progress)
+        vectors = step.all_there or not counts[1]
+        return self.table.apply_spark(self.session, step.sql, self.progress, vectors=vectors)
 
     def write_arrow(self, rows: pa.Table, step: WriteView) -> Commit:
         """By delta-rs, unless something about these very rows forbids it."""

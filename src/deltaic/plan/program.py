@@ -46,7 +46,7 @@ DELTA, ARTIFACT, AGAIN_KEYS = "delta", "artifact", "again_keys"
 AGAIN = "__deltaic_again"
 """In what is applied to a view kept by change tables: the row is to be computed from the sources instead."""
 
-THERE, NEW, OLD = "__deltaic_there", "__deltaic_new", "__deltaic_old"
+WAS, THERE, NEW, OLD = "__deltaic_was", "__deltaic_there", "__deltaic_new", "__deltaic_old"
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
     groups = tuple(Item(i.name, col(i.name), i.type) for i in way.kept.top.groups)
     values = tuple(Item(part.name + NEW, new[part.name], part.item.type) for part in parts)
     again = _any(doubts) if doubts else text("FALSE")
-    fold = Project(joined, (*groups, *values, Item(AGAIN, again, "boolean", False)))
+    was = Item(WAS, join_parts(stored[way.kept.rows], " IS NOT NULL"), "boolean", False)
+    fold = Project(joined, (*groups, *values, was, Item(AGAIN, again, "boolean", False)))
     finals = dict(way.kept.finals)
     now = {part.name: col(part.name + NEW) for part in parts}
     answers = tuple(
@@ -102,12 +103,12 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
     there = text("TRUE") if not groups else join_parts(now[way.kept.rows], " > 0")
     more = [doubt.substitute(now) for doubt in way.kept.doubts]
     untold = _any([col(AGAIN), *more]) if more else col(AGAIN)
-    marks = (Item(THERE, there, "boolean", False), Item(AGAIN, untold, "boolean", False))
+    marks = (pass_through(was.field), Item(THERE, there, "boolean", False), Item(AGAIN, untold, "boolean", False))
     top = Project(fold, (*groups, *answers, *marks))
-    root = _through(way.root, way.kept.top, top, tuple(pass_through(top.fields[m]) for m in (THERE, AGAIN)))
+    root = _through(way.root, way.kept.top, top, tuple(pass_through(mark.field) for mark in marks))
     op = Field(OP, "int", False)
     both = Generate(root, text("explode(array(-1, 1))"), False, (op,))
-    kept = Filter(both, join_parts(col(OP), " < 0 OR ", col(THERE)))
+    kept = Filter(both, join_parts("CASE WHEN ", col(OP), " < 0 THEN ", col(WAS), " ELSE ", col(THERE), " END"))
     shown = (pass_through(op), *(pass_through(f) for f in way.root.schema), pass_through(top.fields[AGAIN]))
     artifact: Node = Project(kept, shown)
     if way.bags:

@@ -131,12 +131,14 @@ class FindRows(Step):
 
 @dataclass(frozen=True)
 class WriteView(Step):
-    """Into the view, in one commit that carries the progress. `key` says which of its rows are replaced.
+    """Into the view, in one commit that carries the progress. `key` says which of its rows are replaced;
+    `all_there`, that every key to be taken out has a row there.
 
     `query` gives the whole view, where it was small before: if it still is, delta-rs writes it."""
 
     query: str | None = None
     key: tuple[str, ...] = ()
+    all_there: bool = False
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ _WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
 # Over few rows Spark spends its time on preparing: compiling a Java class for each stage, planning again after each.
 _FOR_FEW_ROWS = {
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }

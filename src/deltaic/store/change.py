@@ -279,9 +279,11 @@ _GONE = re.compile(
 
 def is_history_gone(error: BaseException) -> bool:
     """Whether a read failed because versions or files of the past are no longer there."""
+    chain: list[BaseException] = []
     seen: BaseException | None = error
-    while seen is not None:
+    while seen is not None and seen not in chain:
         if isinstance(seen, HistoryGone) or _GONE.search(str(seen)):
             return True
+        chain.append(seen)
         seen = seen.__cause__ or seen.__context__
     return False

@@ -70,13 +70,16 @@ class ViewTable:
 
     # --- by Spark ---
 
-    def apply_spark(self, session: SparkSession, sql: str, progress: Progress) -> Commit:
+    def apply_spark(self, session: SparkSession, sql: str, progress: Progress, *, vectors: bool = True) -> Commit:
         """Run one writing statement (any of the above) as refresh number `progress.refresh`.
+
+        Without `vectors` files are rewritten. A MERGE of Delta 4.4 that may use deletion vectors fails ("did not match
+        any merge clause") over a row to take out that has NULL in its key and is not there.
 
         The session must be this refresh's own: what its commits say is a setting of the session.
         ConcurrentRefresh if another refresh took the number; then nothing was changed.
         """
-        return self._committed(progress, lambda: _run(session, sql, progress))
+        return self._committed(progress, lambda: _run(session, sql, progress, vectors))
 
     # --- by delta-rs ---
 
@@ -125,7 +128,10 @@ class ViewTable:
             try:
                 write()
             except Exception as error:  # classic, Connect and delta-rs raise from different class trees
-                raise self._translated(error, progress) from error
+                told = self._translated(error, progress)
+                if told is error:
+                    raise
+                raise told from error
             return self._own_commit(progress, before)
 
     def _newest(self) -> int:
@@ -173,7 +179,7 @@ def _transaction(progress: Progress) -> rs_write.Transaction:
     return rs_write.Transaction(TRANSACTION_APP, progress.refresh, progress.to_json())
 
 
-def _run(session: SparkSession, sql: str, progress: Progress) -> None:
+def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> None:
     settings = {
         "spark.databricks.delta.commitInfo.userMetadata": progress.to_json(),
         "spark.databricks.delta.write.txnAppId": TRANSACTION_APP,
@@ -183,6 +189,8 @@ def _run(session: SparkSession, sql: str, progress: Progress) -> None:
         # Under DYNAMIC, INSERT OVERWRITE leaves partitions that the new rows do not touch.
         "spark.sql.sources.partitionOverwriteMode": "STATIC",
     }
+    if not vectors:
+        settings["spark.databricks.delta.merge.deletionVectors.persistent"] = "false"
     with _set(session, settings):
         session.sql(sql)
 
