@@ -3,7 +3,7 @@
 import pytest
 
 from deltaic import Warehouse
-from deltaic.errors import NameProblem
+from deltaic.errors import ConfigurationError, NameProblem
 from tests.e2e.conftest import Kept, check_all, rows
 
 RETAIL = """
@@ -210,7 +210,7 @@ FROM range(0, 2000, 1, 1)""")
     Kept.refresh(views[4])
 
 
-@pytest.mark.parametrize("technique", ["auto", "base"])
+@pytest.mark.parametrize("technique", ["auto", pytest.param("base", marks=pytest.mark.long)])
 def test_a_null_group_that_comes_is_written_by_spark(wh: Warehouse, technique: str) -> None:
     """Delta's MERGE with deletion vectors fails over a NULL key that is to go and is not there."""
     wh.use_rs = False
@@ -301,6 +301,42 @@ INSERT INTO s VALUES (1, 0.0D, ''), (2, -0.0D, 'a'), (3, 1.0D, NULL); INSERT INT
     wh.sql(f"SET {legacy}=true")
     variance.refresh()
     wh.sql(f"RESET {legacy}")
+
+
+def test_what_a_review_of_multiplicities_found(wh: Warehouse) -> None:
+    # hidden rows in a change feed that delta-rs reads
+    feed = """TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'none',
+  delta.enableDeletionVectors = false)"""
+    wh.script("CREATE TABLE t (k INT, v INT, w INT); INSERT INTO t SELECT id % 3, id % 2, id % 5 FROM range(60)")
+    below = [
+        Kept(wh, "bags", "SELECT k, count(DISTINCT v) AS c, min(w) AS lo FROM t GROUP BY k", feed),
+        Kept(wh, "some", "SELECT k, sum(w) AS c FROM t GROUP BY k HAVING sum(w) > 41", feed),
+    ]
+    above = [
+        Kept(wh, "over_bags", "SELECT count(*) AS n, sum(c) AS s, count(lo) AS l FROM bags"),
+        Kept(wh, "rows_of_bags", "SELECT k, c FROM bags"),
+        Kept(wh, "over_some", "SELECT * FROM some"),
+    ]
+    for values in ("(1, 77, 3)", "(9, 7, 3), (2, 1, 1)"):
+        wh.sql(f"INSERT INTO t VALUES {values}")
+        for view in (*below, *above):
+            view.refresh()
+    with pytest.raises(ConfigurationError, match="no change feed"):
+        wh.sql("CREATE MATERIALIZED VIEW f TBLPROPERTIES (delta.enableChangeDataFeed = true) AS SELECT * FROM t")
+    # a hidden column whose type became another one
+    wh.script("CREATE TABLE q (k INT, v DATE); INSERT INTO q SELECT 1, DATE'2020-01-01' FROM range(5)")
+    days = Kept(wh, "days", "SELECT k, count(DISTINCT v) AS c FROM q GROUP BY k")
+    wh.script("""CREATE OR REPLACE TABLE q (k INT, v TIMESTAMP);
+INSERT INTO q SELECT 1, timestamp_seconds(1577836800 + 3600 * (id % 3)) FROM range(12)""")
+    days.refresh("full")
+    wh.sql("DELETE FROM q WHERE v = timestamp_seconds(1577836800)")
+    days.refresh()
+    # an error that only a padded row would make
+    wh.script("CREATE TABLE y (k INT, a INT, b INT); INSERT INTO y VALUES (1, 10, 5), (0, 20, 5), (2, 1, 1)")
+    call = "sum((100 / coalesce(y.b, 0)) * y.a) AS s"
+    padded = Kept(wh, "padded", f"SELECT t.k, {call} FROM t LEFT JOIN y ON t.k = y.k WHERE t.k < 3 GROUP BY t.k")
+    wh.sql("INSERT INTO y VALUES (1, 3, 4)")
+    padded.refresh()
 
 
 def test_an_unstable_filter_on_an_aggregate(wh: Warehouse) -> None:

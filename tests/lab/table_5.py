@@ -53,6 +53,7 @@ PASSED_OVER = {
 COUNTED = {
     "all rows count": f"SELECT s.c, count(*) AS n, sum(r.v) AS t FROM {_LEFT} GROUP BY s.c",
     "NULL counts": f"SELECT s.c, sum(coalesce(r.v, 1)) AS t FROM {_LEFT} GROUP BY s.c",
+    "an error before the NULL": f"SELECT s.c, sum(1 / coalesce(r.v, 1) * r.v) AS t FROM {_LEFT} GROUP BY s.c",
     "a NULL would pass": f"SELECT s.c, count_if(r.v IS NULL OR r.v > 0) AS n FROM {_LEFT} GROUP BY s.c",
     "grouped by the padded side": f"SELECT r.b, sum(r.v) AS t FROM {_LEFT} GROUP BY r.b",
     "filtered by the padded side": f"SELECT s.c, sum(r.v) AS t FROM {_LEFT} WHERE r.b IS NULL OR r.b > 1 GROUP BY s.c",

@@ -64,6 +64,8 @@ class Compiled:
     text: Text
     places: Mapping[tuple[int, int], str]
     """Where in the text each source is named."""
+    stored_types: tuple[str, ...] = ()
+    """Of all columns of the view's table, the hidden ones too; empty for a view without algebra."""
 
     @property
     def stored(self) -> dict[str, str]:
@@ -143,7 +145,11 @@ def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) 
         raise DependencyError(f"{definition.full_name} cannot read itself")
     definition = _named(definition, schema)
     node, way = _lowered(definition, tree, text, world, schema)
-    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places)
+    types: tuple[str, ...] = ()
+    if isinstance(way, Maintenance):
+        found = _stored_types(way, world, schema)
+        node, way, types = (None, found, ()) if isinstance(found, Reason) else (node, way, found)
+    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places, types)
 
 
 def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
@@ -181,12 +187,7 @@ def _lowered(
     parted = {name.lower() for name in definition.partitioned_by}
     named = enumerate(zip(definition.columns, schema.fields, strict=True))
     texts = frozenset(n for n, (name, f) in named if name.lower() in parted and f.dataType.typeName() == "string")
-    way = choose(lowered.node, technique, texts)
-    if isinstance(way, Maintenance):
-        mismatch = _mismatch(way, world, schema)
-        if mismatch is not None:
-            return None, mismatch
-    return lowered.node, way
+    return lowered.node, choose(lowered.node, technique, texts)
 
 
 def _other_names(names: tuple[str, ...], schema: StructType) -> str | None:
@@ -200,7 +201,7 @@ def _other_names(names: tuple[str, ...], schema: StructType) -> str | None:
     return None
 
 
-def _mismatch(way: Maintenance, world: SourceCatalog, schema: StructType) -> Reason | None:
+def _stored_types(way: Maintenance, world: SourceCatalog, schema: StructType) -> tuple[str, ...] | Reason:
     """Spark must give the lowered query the types it gives the text, or it is not the same query."""
     reads = {
         key: SourceRead(s.key, s.ref.relation, None, Log(s.ref, world.analyzer.spark).version())
@@ -216,7 +217,7 @@ def _mismatch(way: Maintenance, world: SourceCatalog, schema: StructType) -> Rea
         # whether NULL may stand inside an array is no part of this: beside hidden rows it may
         if own.dataType.simpleString() != given.dataType.simpleString():
             return Reason(Code.SEMANTICS, f"{given.name} became {own.dataType.simpleString()} when lowered")
-    return None
+    return tuple(field.dataType.simpleString() for field in found.fields)
 
 
 def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int, int], str]:

@@ -81,6 +81,12 @@ def checked_properties(properties: Mapping[str, str]) -> str:
             raise ConfigurationError(
                 f"{key} is not a property of views", hint=f"Known: {', '.join(sorted(KNOWN_PROPERTIES))}."
             )
+        feed = key == "delta.enableChangeDataFeed" and value.lower() == "true"
+        if feed and properties.get("delta.columnMapping.mode", "name").lower() != "none":
+            raise ConfigurationError(
+                "a view's table has no change feed: Delta does not give one to tables with column mapping",
+                hint="Leave delta.enableChangeDataFeed out; views over views need none.",
+            )
         if key == "deltaic.technique" and value not in TECHNIQUES:
             raise ConfigurationError(
                 f"deltaic.technique = {value!r} is not a technique", hint=f"Known: {', '.join(TECHNIQUES)}."

@@ -329,8 +329,8 @@ def _same_columns(table: ViewTable, compiled: Compiled) -> bool:
     stored = StructType.fromJson(json.loads(table.log.snapshot().schema_json))
     if [field.name for field in stored.fields] != stored_columns(compiled):
         return False
-    visible = zip(stored.fields, compiled.schema.fields, strict=False)
-    return all(a.dataType.simpleString() == b.dataType.simpleString() for a, b in visible)
+    types = compiled.stored_types or tuple(field.dataType.simpleString() for field in compiled.schema.fields)
+    return tuple(field.dataType.simpleString() for field in stored.fields) == types
 
 
 def create_sql(

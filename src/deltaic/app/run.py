@@ -115,6 +115,8 @@ class Run:
                     rows += _or_many(self.table.log.snapshot(step.version).rows)
                 case ReadState():
                     rows += _or_many(self.plan.reads[step.source].rows)
+                case ReadCounts() if not step.by_rs:
+                    rows += _or_many(self.table.log.snapshot(step.version).rows)
                 case ReadChange():
                     rows += _or_many(self.plan.reads[step.source].change_rows)
                 case WriteView() if self.plan.mode == "full":
@@ -184,6 +186,7 @@ class Run:
         if step.by_rs:
             rows = read_counts_rs(ref, step.version, counts.marker, counts.keys, step.names, counts.only_true)
         if rows is None:
+            self.pace.many_rows()
             self.named(self.session.sql(step.sql), step)
             return
         path = ref.path or ref.relation

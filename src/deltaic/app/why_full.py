@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.compile import Compiled, Source
 from deltaic.app.definition import Definition
-from deltaic.plan.program import MISMATCH
+from deltaic.delta.rules import MISMATCH
 from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, is_history_gone
 from deltaic.store.log import Marked

@@ -330,6 +330,14 @@ def at(node: Node, changed: frozenset[str]) -> Node:
             return replace(node, input=at(node.input, changed))
 
 
+MISMATCH = "DELTAIC_VIEW_MISMATCH"
+
+
+def never_negative(count: Expr) -> Expr:
+    """A count of rows. More taken out than there are can only mean that view and change do not fit."""
+    return join_parts("CASE WHEN ", count, " >= 0 THEN ", count, f" ELSE CAST(raise_error('{MISMATCH}') AS BIGINT) END")
+
+
 def net(node: Node, extra: Iterable[Item] = ()) -> Node:
     """Equal rows of a delta merged, zero counts dropped."""
     groups = tuple(i for i in keep(node) if i.name != WEIGHT) + tuple(extra)

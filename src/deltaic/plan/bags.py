@@ -32,6 +32,7 @@ from deltaic.algebra.nodes import (
     null_item,
     pass_through,
 )
+from deltaic.delta.rules import never_negative
 
 KIND, COUNT, VALUE_PREFIX = "__deltaic_bag", "__deltaic_bag_count", "__deltaic_bag_v"
 """Hidden columns of such a view: 0 for a group and else the number of the bag; how often; the value."""
@@ -124,7 +125,7 @@ class BagTable:
         joined = Join(Filter(moved, join_parts(col(WEIGHT), " <> 0")), self.scan(bag, suffix), JoinKind.LEFT, on)
         before = join_parts("coalesce(", col(COUNT + suffix), ", 0L)")
         own = tuple(pass_through(moved.fields[item.name]) for item in bag.groups(self.top))
-        after = join_parts(before, " + ", col(WEIGHT))
+        after = never_negative(join_parts("(", before, " + ", col(WEIGHT), ")"))
         return Project(joined, (*own, Item(BEFORE, before, "bigint", False), Item(AFTER, after, "bigint", False)))
 
     def flips(self, moved: Ref, parts: Sequence[tuple[str, Expr, str]]) -> Aggregate:

@@ -28,7 +28,7 @@ from deltaic.algebra.nodes import (
     null_item,
 )
 from deltaic.algebra.stability import unstable_columns
-from deltaic.sql.nulls import is_not_true, is_null
+from deltaic.sql.nulls import is_harmless, is_not_true, is_null
 
 # They all pass over rows whose argument is NULL; of two arguments, over those where either is, or the second.
 _BY_FIRST = {
@@ -55,16 +55,17 @@ def without_padding(node: Node) -> Node:
 
 @dataclass(frozen=True)
 class _Turned:
-    """The aggregate's input with a union for one join. Of its columns: which look at the other side, which are NULL."""
+    """The aggregate's input with a union for one join; `null` are its columns that look at the other side.
+
+    All of them are NULL in a padded row."""
 
     node: Node
-    looking: frozenset[str]
     null: frozenset[str]
 
 
 def _turned(top: Aggregate) -> Aggregate:
     for found in _spine(top.input):
-        if any(item.expr.columns & found.looking for item in top.groups):
+        if any(item.expr.columns & found.null for item in top.groups):
             continue
         if all(item.call is not None and _passes_over(item.call, found.null) for item in top.aggregates):
             return replace(top, input=found.node)
@@ -74,6 +75,8 @@ def _turned(top: Aggregate) -> Aggregate:
 def _passes_over(call: Call, null: frozenset[str]) -> bool:
     if call.where is not None and is_not_true(call.where, null):
         return True
+    if not all(is_harmless(expr, null) for expr in (*call.arguments, *([call.where] if call.where else []))):
+        return False
     passed = [is_null(argument, null) for argument in call.arguments]
     match call.function, len(passed):
         case function, 1 if function in _BY_FIRST:
@@ -92,13 +95,13 @@ def _spine(node: Node) -> Iterator[_Turned]:
     match node:
         case Project():
             for below in _spine(node.input):
-                looking = frozenset(i.name for i in node.items if i.expr.columns & below.looking)
-                null = frozenset(i.name for i in node.items if is_null(i.expr, below.null))
-                yield _Turned(Project(below.node, node.items), looking, null)
+                null = frozenset(i.name for i in node.items if i.expr.columns & below.null)
+                if all(is_null(i.expr, below.null) for i in node.items if i.name in null):
+                    yield _Turned(Project(below.node, node.items), null)
         case Filter() | Generate():
             decides = node.predicate if isinstance(node, Filter) else node.generator
             for below in _spine(node.input):
-                if not decides.columns & below.looking:
+                if not decides.columns & below.null:
                     yield replace(below, node=replace(node, input=below.node))
         case Join():
             if node.kind is JoinKind.LEFT and not unstable_columns(node.left):
@@ -108,7 +111,7 @@ def _spine(node: Node) -> Iterator[_Turned]:
                 if node.kind is JoinKind.FULL or (place and node.kind is not JoinKind.INNER):
                     continue
                 for below in _spine(side):
-                    if not decides_on & below.looking:
+                    if not decides_on & below.null:
                         sides = (below.node, node.right) if not place else (node.left, below.node)
                         yield replace(below, node=replace(node, left=sides[0], right=sides[1]))
 
@@ -124,4 +127,4 @@ def is_outer_join(node: UnionAll) -> bool:
 def _united(node: Join) -> _Turned:
     other = frozenset(node.right.columns)
     alone = Project(node.left, (*keep(node.left), *(null_item(f) for f in node.right.schema)))
-    return _Turned(UnionAll((alone, Join(node.left, node.right, JoinKind.INNER, node.on)), node.schema), other, other)
+    return _Turned(UnionAll((alone, Join(node.left, node.right, JoinKind.INNER, node.on)), node.schema), other)

@@ -32,7 +32,7 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.restrict import restrict
-from deltaic.delta.rules import Binding, Derivation, net
+from deltaic.delta.rules import Binding, Derivation, net, never_negative
 from deltaic.plan.bags import KIND
 from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
@@ -47,6 +47,9 @@ AGAIN = "__deltaic_again"
 """In what is applied to a view kept by change tables: the row is to be computed from the sources instead."""
 
 WAS, THERE, NEW, OLD = "__deltaic_was", "__deltaic_there", "__deltaic_new", "__deltaic_old"
+
+
+A_FEW = 4
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ def rows_artifact(way: Maintenance) -> Program:
     existing = Project(_matching(view, lost, JoinKind.SEMI, way), (*keep(view), _weight(text("1L"))))
     mixed = UnionAll((_matching(delta, lost, JoinKind.SEMI, way), existing), delta.schema)
     total = Aggregate(mixed, tuple(pass_through(f) for f in fields), (_weight(_sum_weight()),))
-    left_over = Filter(total, join_parts(_not_negative(), " > 0"))
+    left_over = Filter(total, join_parts(never_negative(col(WEIGHT)), " > 0"))
     added = _matching(delta, lost, JoinKind.ANTI, way)
     deleted = tuple(Item(f.name, col(f.name), f.type) if f.name == way.key[0] else null_item(f) for f in fields)
     artifact = _operations(way, Project(lost, deleted), [_repeated(left_over), _repeated(added)])
@@ -202,20 +205,6 @@ def _weight(expr: Expr) -> Item:
 
 def _sum_weight() -> Expr:
     return join_parts("sum(", col(WEIGHT), ")")
-
-
-def _not_negative() -> Expr:
-    """A row taken out more often than it is there can only mean that view and change do not fit."""
-    return join_parts(
-        "CASE WHEN ",
-        col(WEIGHT),
-        " >= 0 THEN ",
-        col(WEIGHT),
-        f" ELSE CAST(raise_error('{MISMATCH}') AS BIGINT) END",
-    )
-
-
-MISMATCH = "DELTAIC_VIEW_MISMATCH"
 
 
 def _matching(node: Node, lost: Ref, kind: JoinKind, way: Maintenance) -> Join:
@@ -255,7 +244,8 @@ def _inlined(program: Program) -> Program:
     for binding in program.bindings:
         node = simplify(prune(_replaced(binding.node, known)))
         last = binding is program.bindings[-1]
-        if not last and binding.counts is None and (uses[binding.name] <= 1 or _is_light(node)):
+        often = uses[binding.name]
+        if not last and binding.counts is None and (often <= 1 or (often <= A_FEW and _is_light(node))):
             known[binding.name] = node
         else:
             kept.append(replace(binding, node=node))
@@ -263,7 +253,7 @@ def _inlined(program: Program) -> Program:
 
 
 def _is_light(node: Node) -> bool:
-    """Only the change itself, filtered and projected: reading it again is cheaper than keeping it."""
+    """Only the change itself, filtered and projected: reading it a few times is cheaper than keeping it."""
     return all(
         isinstance(n, Project | Filter | Aggregate | UnionAll | Values)
         or (isinstance(n, Scan) and n.state is State.CHANGE)

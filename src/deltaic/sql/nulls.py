@@ -1,6 +1,8 @@
 """What an expression gives when some of its columns are NULL, where its form alone tells.
 
-Only forms that certainly pass a NULL on are known here; of anything else nothing is claimed.
+Only forms that certainly pass a NULL on are known here; of anything else nothing is claimed. Nor of an expression that
+looks at such a column before it comes to the NULL that settles it: under ANSI that may raise an error, which an outer
+join without unmatched rows would not have.
 """
 
 from __future__ import annotations
@@ -28,6 +30,11 @@ def is_not_true(expr: Expr, nulls: frozenset[str]) -> bool:
     return parsed is not None and _is_not_true(parsed, nulls)
 
 
+def is_harmless(expr: Expr, nulls: frozenset[str]) -> bool:
+    """Whether it looks at none of the columns in `nulls`, or gives NULL or FALSE before it could raise an error."""
+    return not expr.columns & nulls or is_null(expr, nulls) or is_not_true(expr, nulls)
+
+
 def _parsed(expr: Expr, nulls: frozenset[str]) -> exp.Expr | None:
     if not expr.columns & nulls:
         return None
@@ -44,8 +51,11 @@ def _is_null(node: exp.Expr | None, nulls: frozenset[str]) -> bool:
         case _ if isinstance(node, _ONE):
             return _is_null(node.this, nulls)
         case _ if isinstance(node, _TWO):
-            return _is_null(node.left, nulls) or _is_null(node.right, nulls)
-        case exp.Between() | exp.In():
+            # Spark looks at the left side first, and at the right one only if that is not NULL
+            return _is_null(node.left, nulls) or (not _looks(node.left, nulls) and _is_null(node.right, nulls))
+        case exp.Between():
+            return _is_null(node.this, nulls)
+        case exp.In() if node.args.get("query") is None:
             return _is_null(node.this, nulls)
     return False
 
@@ -55,9 +65,19 @@ def _is_not_true(node: exp.Expr, nulls: frozenset[str]) -> bool:
         case exp.Paren():
             return _is_not_true(node.this, nulls)
         case exp.And():
-            return _is_not_true(node.left, nulls) or _is_not_true(node.right, nulls)
+            sides = (node.left, node.right)
+            return all(_is_harmless(side, nulls) for side in sides) and any(_is_not_true(s, nulls) for s in sides)
         case exp.Or():
             return _is_not_true(node.left, nulls) and _is_not_true(node.right, nulls)
         case exp.Not(this=exp.Is(this=tested, expression=exp.Null())):
             return _is_null(tested, nulls)
     return _is_null(node, nulls)
+
+
+def _is_harmless(node: exp.Expr, nulls: frozenset[str]) -> bool:
+    """Whether NULLs in these columns cannot make it raise an error."""
+    return not _looks(node, nulls) or _is_not_true(node, nulls)
+
+
+def _looks(node: exp.Expr, nulls: frozenset[str]) -> bool:
+    return any(column.name in nulls or column.table in nulls for column in node.find_all(exp.Column))

@@ -63,6 +63,12 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.cast(schema, safe=True)
 
 
+def without_views(table: pa.Table) -> pa.Table:
+    """Texts and bytes as plain ones: Arrow's functions do not take its views, which delta-rs gives."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return table.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in table.schema]))
+
+
 def arrow_to_spark(spark: SparkSession, table: pa.Table, schema: st.StructType) -> DataFrame:
     """A DataFrame of exactly `schema` out of Arrow data.
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from deltaic.errors import HistoryGone, SourceError
 from deltaic.store import rs
+from deltaic.store.arrow import without_views
 from deltaic.store.diff import differing_files, reads_only
 from deltaic.store.log import Commit, FileAction, Log
 from deltaic.store.quoting import quoted, quoted_list, text_literal
@@ -221,9 +222,13 @@ def read_change_rs(ref: TableRef, kind: str, after: int, upto: int, columns: Seq
     if ref.path is None:
         raise SourceError(f"{ref.name} is not on this machine")
     # delta-rs reads these names as SQL does: without quotes they become lower case
-    wanted = ['"' + name.replace('"', '""') + '"' for name in (*columns, "_change_type")]
+    shown = Log(ref).snapshot(upto).shown
+    asked = dict.fromkeys((*columns, *([shown] if shown else []), "_change_type"))
+    wanted = ['"' + name.replace('"', '""') + '"' for name in asked]
     reader = rs.opened(ref.path, upto).load_cdf(after + 1, upto, columns=wanted)
     feed = pa.table(reader.read_all())
+    if shown:
+        feed = without_views(feed).filter(feed[shown])
     plus = pc.is_in(
         feed["_change_type"].cast(pa.string()),
         value_set=pa.array(["insert", "update_postimage"], pa.string()),
