@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,6 @@ from deltaic.plan.steps import (
     WriteView,
 )
 from deltaic.spark.metrics import Measurement, measure
-from deltaic.spark.session import Pace
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
 from deltaic.store.log import Commit, Log
@@ -44,9 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltaic.app.refresh import Plan
-
-FEW_ROWS = 500_000
-"""Up to here it pays to prepare less: warm, the demo's views of 300,000 rows take 8.9 s, not 10.5."""
 
 
 @dataclass
@@ -70,7 +65,6 @@ class Run:
         self.session, self.compiled, self.table = session, compiled, table
         self.progress, self.use_rs = progress, use_rs
         self.outcome = Outcome()
-        self.pace = Pace(session)
         self.kept: list[DataFrame] = []
         self.rs_rows: dict[str, int] = {}
         self.arrow: pa.Table | None = None
@@ -84,8 +78,6 @@ class Run:
     def walk(self, plan: Plan) -> Outcome:
         self.plan = plan
         small = self.is_small(plan)
-        if self.rows_ahead(step for step in plan.steps if step.only is None) <= FEW_ROWS:
-            self.pace.few_rows()
         try:
             with measure(self.session) as measured:
                 self.measured = measured
@@ -106,28 +98,9 @@ class Run:
         few = all(count is not None and count <= RS_ROWS for count in rows)
         return few and self.table.can_use_rs(self.table.log.snapshot())
 
-    def rows_ahead(self, steps: Iterable[Step]) -> float:
-        """How many rows these steps may give to Spark: infinitely many where nobody knows."""
-        rows = 0.0
-        for step in steps:
-            match step:
-                case ReadState() if step.source == VIEW:
-                    rows += _or_many(self.table.log.snapshot(step.version).rows)
-                case ReadState():
-                    rows += _or_many(self.plan.reads[step.source].rows)
-                case ReadCounts() if not step.by_rs:
-                    rows += _or_many(self.table.log.snapshot(step.version).rows)
-                case ReadChange():
-                    rows += _or_many(self.plan.reads[step.source].change_rows)
-                case WriteView() if self.plan.mode == "full":
-                    rows += sum(_or_many(read.rows) for read in self.plan.reads.values())
-        return rows
-
     def take(self, step: Step, small: bool) -> None:
         if step.only is not None and not self.seen[step.only]:
             return
-        if step.only is not None and self.rows_ahead([step]) > FEW_ROWS:
-            self.pace.many_rows()
         match step:
             case ReadChange():
                 self.read_change(step)
@@ -186,7 +159,6 @@ class Run:
         if step.by_rs:
             rows = read_counts_rs(ref, step.version, counts.marker, counts.keys, step.names, counts.only_true)
         if rows is None:
-            self.pace.many_rows()
             self.named(self.session.sql(step.sql), step)
             return
         path = ref.path or ref.relation
@@ -300,7 +272,6 @@ class Run:
 
     def write_spark(self, step: WriteView) -> Commit:
         self.outcome.written_by = "spark"
-        self.pace.many_rows()
         if self.plan.mode != "incremental":
             return self.table.apply_spark(self.session, step.sql, self.progress)
         missing = " OR ".join(f"`{_escaped(name)}` IS NULL" for name in step.key) or "FALSE"
@@ -343,10 +314,6 @@ class Run:
         finally:
             spent = time.perf_counter() - started
             self.outcome.timings[stage] = self.outcome.timings.get(stage, 0.0) + spent
-
-
-def _or_many(rows: int | None) -> float:
-    return math.inf if rows is None else rows
 
 
 def _escaped(name: str) -> str:

@@ -38,13 +38,6 @@ _OF_ONE_STATEMENT = (
 # The plan's text is where `metrics` finds the path of a scan; Spark cuts it after 100 characters otherwise.
 _WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
 
-# Over few rows Spark spends its time on preparing: compiling a Java class for each stage, planning again after each.
-_FOR_FEW_ROWS = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-
 
 def configure(builder: SparkSession.Builder, *, jars: bool = True) -> SparkSession.Builder:
     """Give a builder of the user's own what Delta needs; `jars=False` where the cluster has them already."""
@@ -136,25 +129,6 @@ def forked(session: SparkSession) -> Iterator[SparkSession]:
         if before is not None:
             # createDataFrame makes its session the active one, and is the only public way to do that
             before.createDataFrame([], "nothing INT")
-
-
-class Pace:
-    """Switches a session between Spark as it was set up and one that is quicker over few rows."""
-
-    def __init__(self, session: SparkSession) -> None:
-        self.session = session
-        self.usual = {key: session.conf.get(key, None) for key in _FOR_FEW_ROWS}
-
-    def few_rows(self) -> None:
-        for key, value in _FOR_FEW_ROWS.items():
-            self.session.conf.set(key, value)
-
-    def many_rows(self) -> None:
-        for key, value in self.usual.items():
-            if value is None:
-                self.session.conf.unset(key)
-            else:
-                self.session.conf.set(key, value)
 
 
 def mute_query_errors() -> None:
