@@ -85,6 +85,8 @@ KINDS = {
     "collect": "SELECT k, sort_array(collect_list(name)) AS l, stddev(x) AS sd FROM s GROUP BY k",
     "no from": "SELECT 1 AS one, 'x' AS two",
     "order by": "SELECT id, k FROM s ORDER BY id",
+    "scalar over scalar": "SELECT id, CASE WHEN m > (SELECT count(*) FROM u WHERE u.tag = t.name) THEN m END AS c FROM"
+    " (SELECT s.id, s.name, (SELECT max(w) FROM u WHERE u.k = s.k) AS m FROM s LEFT SEMI JOIN u ON s.k = u.k) t",
 }  # fmt: skip
 
 

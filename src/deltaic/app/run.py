@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from deltaic.algebra.nodes import WEIGHT
+from deltaic.algebra.nodes import WEIGHT, Apply, walk
 from deltaic.app.compile import Compiled
 from deltaic.plan.maintain import VIEW, Maintenance, Way
 from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP
@@ -30,6 +30,7 @@ from deltaic.plan.steps import (
     WriteView,
 )
 from deltaic.spark.metrics import Measurement, measure
+from deltaic.spark.session import spare_subqueries
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
 from deltaic.store.log import Commit, Log
@@ -78,6 +79,8 @@ class Run:
     def walk(self, plan: Plan) -> Outcome:
         self.plan = plan
         small = self.is_small(plan)
+        if self.compiled.node is not None and any(isinstance(node, Apply) for node in walk(self.compiled.node)):
+            spare_subqueries(self.session)
         try:
             with measure(self.session) as measured:
                 self.measured = measured

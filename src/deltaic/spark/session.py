@@ -131,6 +131,16 @@ def forked(session: SparkSession) -> Iterator[SparkSession]:
             before.createDataFrame([], "nothing INT")
 
 
+def spare_subqueries(session: SparkSession) -> None:
+    """Switch off what fails in Spark's optimizer ("key not found") where a correlated subquery and a UNION ALL meet, as
+    they do in a delta (SPARK-59042): two rules that only move projections and flatten unions, and the constraints of
+    plans, from which Spark infers more filters."""
+    key, rules = "spark.sql.optimizer.excludedRules", ("PushProjectionThroughUnion", "CombineUnions")
+    others = [name for name in (session.conf.get(key, None) or "").split(",") if name]
+    session.conf.set(key, ",".join([*others, *(f"org.apache.spark.sql.catalyst.optimizer.{rule}" for rule in rules)]))
+    session.conf.set("spark.sql.constraintPropagation.enabled", False)
+
+
 def mute_query_errors() -> None:
     """PySpark prints every failed analysis as a page of JSON besides raising it; raising is enough."""
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
