@@ -274,6 +274,8 @@ class Refresher:
 
 
 def technique_name(way: Maintenance, known: Known) -> str:
+    if way.technique not in ("auto", "base"):
+        return way.technique
     if way.marks:
         return f"{Way.CHANGES.value} (outer joins)"
     if way.by_groups(known):

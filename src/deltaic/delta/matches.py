@@ -44,7 +44,8 @@ from deltaic.algebra.nodes import (
     sources,
     walk,
 )
-from deltaic.delta.rules import Derivation, ViewCounts, ordered, sum_of, with_weight
+from deltaic.delta.groups import Groups
+from deltaic.delta.rules import ViewCounts, ordered, sum_of, with_weight
 
 FAR_LESS = 4
 """A row of a view is read by its key and marker only, and where only first matches count, files without them are
@@ -74,8 +75,8 @@ class Seen:
 
 
 @dataclass
-class MatchDerivation(Derivation):
-    """The base rules, but for a change on the other side of an outer, semi or anti join."""
+class MatchDerivation(Groups):
+    """The rules for groups, and for a change on the other side of an outer, semi or anti join."""
 
     seen: Mapping[Join, Seen] = field(default_factory=dict)
     appended: frozenset[str] = frozenset()

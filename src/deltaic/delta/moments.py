@@ -73,6 +73,8 @@ class ChangeTables:
     """Carries moments through a tree; what is not carried comes from the base rules of `derivation`."""
 
     derivation: Derivation
+    carries: bool = True
+    """Otherwise insertions and deletions come up from every node, as without change tables."""
     singular: list[Singularity] = field(default_factory=list)
     carried: list[Node] = field(default_factory=list)
 
@@ -83,7 +85,7 @@ class ChangeTables:
         """
         if not self.derivation.moves(node):
             return None
-        if not any(isinstance(below, Aggregate) for below in walk(node)):
+        if not self.carries or not any(isinstance(below, Aggregate) for below in walk(node)):
             return self.of_rows(node, fixed, wanted)
         match node:
             case Project():

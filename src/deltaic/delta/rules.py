@@ -205,10 +205,19 @@ class Derivation:
     def delta_apply(self, node: Apply) -> Node:
         return self.delta_preserving(node, node.input, node.body, _reach(node))
 
+    @_delta.register
+    def delta_window(self, node: Window) -> Node | None:
+        return self.delta_by_key(node)
+
+    @_delta.register
+    def delta_aggregate(self, node: Aggregate) -> Node | None:
+        return self.delta_of_groups(node)
+
+    def delta_of_groups(self, node: Aggregate) -> Node | None:
+        return self.delta_by_key(node)
+
     # d(op E) = op(E' | K) - op(E | K)   where K = the keys that dE touches
-    @_delta.register(Aggregate)
-    @_delta.register(Window)
-    def delta_keyed(self, node: Aggregate | Window) -> Node | None:
+    def delta_by_key(self, node: Aggregate | Window) -> Node | None:
         keys = self.keys(node)
         if keys is None:
             return None
@@ -223,6 +232,14 @@ class Derivation:
             found = self.touched(node.input, partition_of(node))
             self._keys[node] = self.bind("keys", Aggregate(found, keep(found))) if found is not None else None
         return self._keys[node]
+
+    def keys_from(self, node: Aggregate, moved: Node) -> Ref:
+        """The same from the delta of the operator's input, where that is known."""
+        keys = self._keys.get(node)
+        if keys is None:
+            found = _keyed(moved, partition_of(node))
+            keys = self._keys[node] = self.bind("keys", Aggregate(found, keep(found)))
+        return keys
 
     # Which keys a change may touch: too many is only slow, too few is wrong
 

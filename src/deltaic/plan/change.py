@@ -36,7 +36,7 @@ class Change:
 def change_table(way: Maintenance, derivation: Derivation) -> Change:
     assert way.kept is not None
     top, parts = way.kept.top, way.kept.parts
-    tables = ChangeTables(derivation)
+    tables = ChangeTables(derivation, carries=way.technique == "auto")
     groups = tuple(i.expr for i in top.groups)
     derivation.shaky.extend((top, e) for e in groups if is_unstable(e, unstable_columns(top.input)))
     bags = way.bags

@@ -40,7 +40,9 @@ KEY_PREFIX = "__deltaic_k"
 
 
 def choose(query: Node, technique: str = "auto", partitioned: frozenset[int] = frozenset()) -> Maintenance | Reason:
-    """The way to keep the view of `query`, or the reason why there is none; "base" allows no other rule.
+    """The way to keep the view of `query`, or the reason why there is none.
+
+    A view may be pinned to "base", which allows no other rule, or to one of the techniques that others are measured by.
 
     `partitioned` are the places of STRING columns by which the view's table is partitioned. Delta reads '' there back
     as NULL, so none of them is a key."""
@@ -51,7 +53,7 @@ def choose(query: Node, technique: str = "auto", partitioned: frozenset[int] = f
     shaky: list[tuple[Node, Expr]] = []
     unstorable: str | None = None
     for found in _candidates(query, technique, partitioned):
-        candidate = replace(found, plain=technique == "base")
+        candidate = replace(found, technique=technique)
         kinds = [candidate.root.fields[name].type for name in candidate.hidden]
         if not all(map(is_storable, kinds)):
             unstorable = next(kind for kind in kinds if not is_storable(kind))
@@ -80,7 +82,8 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> 
     """Best first: by the key of the operator on top; by rows; by the key of one further down."""
     top = _top(query)
     if isinstance(top, Aggregate) and technique != "base":
-        for whole in dict.fromkeys((without_padding(query), query)):
+        wholes = (without_padding(query), query) if technique == "auto" else (query,)
+        for whole in dict.fromkeys(wholes):
             summed = _top(whole)
             assert isinstance(whole, Project)
             assert isinstance(summed, Aggregate)
@@ -88,7 +91,7 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> 
     if isinstance(top, Aggregate | Window):
         yield from _by_key(query, top, key_exprs(top), partitioned)
     if not unstable_columns(query):
-        yield _by_rows(query, (), partitioned) if technique == "base" else _by_rows(*marked(query), partitioned)
+        yield _by_rows(*marked(query), partitioned) if technique == "auto" else _by_rows(query, (), partitioned)
     for node in _preserved(query):
         if isinstance(node, Aggregate | Window) and node is not top:
             yield from _by_key(query, node, key_exprs(node), partitioned)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll, sources
+from deltaic.delta.groups import Counting
 from deltaic.delta.matches import MatchDerivation, Seen
 from deltaic.delta.rules import Derivation
 from deltaic.plan.bags import KIND, Bag, BagTable
@@ -57,8 +58,8 @@ class Maintenance:
     """For a view kept by change tables: its parts, and which columns of root hold them."""
     marks: tuple[Mark, ...] = ()
     """For a view kept by rows: what it stores of its outer joins, under root's column names."""
-    plain: bool = False
-    """Whether it is pinned to the base rules."""
+    technique: str = "auto"
+    """What it is pinned to."""
 
     @property
     def bags(self) -> tuple[Bag, ...]:
@@ -97,8 +98,11 @@ class Maintenance:
 
     def derivation(self, known: Known) -> Derivation:
         """The delta rules by which the view is kept."""
-        if self.plain:
-            return Derivation(known.changed)
+        match self.technique:
+            case "base":
+                return Derivation(known.changed)
+            case "counting" | "quass":
+                return Counting(known.changed, only_different=self.technique == "counting")
         seen = {mark.rule: self._seen(mark) for mark in self.marks}
         return MatchDerivation(known.changed, seen=seen, appended=known.appended, rows=known.rows)
 
