@@ -364,12 +364,15 @@ def test_groups_that_having_hides(wh: Warehouse) -> None:
     assert len(rows(wh, "SELECT * FROM large")) == 2
 
 
-def test_a_view_pinned_to_the_base_rule(wh: Warehouse) -> None:
+def test_pinned_techniques(wh: Warehouse) -> None:
     wh.sql("CREATE TABLE t (k INT, i INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
-    wh.sql("INSERT INTO t VALUES (1, 10), (1, 10), (2, 30)")
-    query = "SELECT k, sum(i) AS s FROM t GROUP BY k"
-    base = Kept(wh, "b", query, "TBLPROPERTIES (deltaic.technique = 'base')")
-    auto = Kept(wh, "a", query)
-    for change in ("INSERT INTO t VALUES (1, 5)", "UPDATE t SET i = 11 WHERE i = 10", "DELETE FROM t WHERE k = 2"):
-        wh.sql(change)
-        assert (base.refresh().technique, auto.refresh().technique) == ("base (keys)", "change tables")
+    wh.sql("INSERT INTO t VALUES (1, 10), (1, 10), (2, 30), (NULL, NULL)")
+    query = (
+        "SELECT n, count(*) AS c, sum(s) AS s FROM (SELECT k, count(*) AS n, sum(i) AS s FROM t GROUP BY k) GROUP BY n"
+    )
+    names = {"auto": "change tables", "base": "base (keys)", "counting": "counting", "quass": "quass"}
+    views = {name: Kept(wh, name, query, f"TBLPROPERTIES (deltaic.technique = '{name}')") for name in names}
+    for change in ("INSERT INTO t VALUES (2, 5); UPDATE t SET i = NULL WHERE i = 10", "DELETE FROM t WHERE k = 2"):
+        wh.script(change)
+        assert {name: view.refresh().technique for name, view in views.items()} == names
+    assert "Incremental by counting" in wh.explain("counting")

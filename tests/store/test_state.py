@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltaic.spark.session import forked
-from deltaic.store import state
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.log import Log
 from deltaic.store.state import read_state_rs, why_no_rs_state
@@ -51,12 +50,11 @@ def test_types_and_values(spark: SparkSession, tmp_path: Path) -> None:
         assert by_rs(session, log, 2, list(TYPED)) == rows_at(session, log.ref, 2)
 
 
-def test_what_is_spark_s_to_read(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_spark_s_to_read(spark: SparkSession, tmp_path: Path) -> None:
     log = make_table(spark, tmp_path / "t", "id BIGINT, t TIMESTAMP, c CHAR(3)")
     do(spark, log, "INSERT INTO {t} VALUES (1, timestamp'1500-01-01 00:00:00', 'a'), (2, NULL, 'b')")
     assert why_no_rs_state(log, 1, ["id"]) is None
     assert "INT96" in (why_no_rs_state(log, 1, ["t"]) or "")
     assert "CHAR" in (why_no_rs_state(log, 1, ["id", "c"]) or "")
     assert "how many rows" in (why_no_rs_state(log, 1, []) or "")
-    monkeypatch.setattr(state, "STATE_ROWS", 1)
-    assert why_no_rs_state(log, 1, ["id"]) == "large"
+    assert why_no_rs_state(log, 1, ["id"], most_rows=1) == "large"

@@ -98,7 +98,7 @@ def _carried(way: Maintenance) -> list[str]:
     assert way.kept is not None
     tables = change_table(way, way.derivation(Known(frozenset(sources(way.root))))).how
     notes = {id(node): "change table: its sums are carried through, it is not read" for node in tables.carried}
-    notes.update({id(s.node): f"singular: {s.why}; insertions and deletions by the base rule" for s in tables.singular})
+    notes.update({id(s.node): f"singular: {s.why}; insertions and deletions from here" for s in tables.singular})
     notes[id(way.kept.top)] = "change table: what changed is added to the stored parts"
 
     def told(node: Node) -> str:
@@ -111,7 +111,8 @@ def _carried(way: Maintenance) -> list[str]:
 def _kept(way: Maintenance, compiled: Compiled) -> str:
     key = ", ".join(compiled.stored[name] for name in way.key)
     if way.way is Way.CHANGES:
-        return f"Incremental by change tables: what changed of each group ({key}) is added to its row"
+        technique = Way.CHANGES.value if way.technique == "auto" else way.technique
+        return f"Incremental by {technique}: what changed of each group ({key}) is added to its row"
     if way.way is Way.KEYS:
         return f"Incremental by keys: the rows of touched keys ({key}) are computed anew and replaced"
     return f"Incremental by rows: a signed delta; rows are found in the view by their hash ({key})"

@@ -22,10 +22,10 @@ from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, known_of, refresh_steps
 from deltaic.sql.statements import Policy
-from deltaic.store.change import ChangePlan, plan_change
+from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
-from deltaic.store.state import SCANNED_BYTES, STATE_ROWS, why_no_rs_state
+from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.view import ViewTable
 
@@ -214,7 +214,7 @@ class Refresher:
         columns = stored_columns(compiled)
         if _same_columns(table, compiled):
             rows = table.log.snapshot().rows
-            small = self.warehouse.use_rs and rows is not None and rows <= STATE_ROWS
+            small = self.warehouse.use_rs and rows is not None and rows <= RS_ROWS
             overwrite = table.overwrite_sql(query, columns)
             return WriteView("recompute the whole view", overwrite, None, query=query if small else None)
         return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)

@@ -38,6 +38,7 @@ KIND, COUNT, VALUE_PREFIX = "__deltaic_bag", "__deltaic_bag_count", "__deltaic_b
 """Hidden columns of such a view: 0 for a group and else the number of the bag; how often; the value."""
 
 BEFORE, AFTER = "__deltaic_before", "__deltaic_after"
+_WAS = "_was"
 
 
 @dataclass(frozen=True)
@@ -98,16 +99,63 @@ class BagTable:
 
     def rows(self, bag: Bag) -> Project:
         """All of a bag, from the sources."""
-        total = Item(COUNT, text("count(*)"), "bigint", False)
+        total = _count(COUNT, text("count(*)"))
         counted = Aggregate(Filter(self.top.input, bag.counted), bag.groups(self.top), (total,))
         return Project(counted, self.row(bag, COUNT))
 
-    def scan(self, bag: Bag, suffix: str) -> Filter:
-        """The bag as it is stored, every column with a suffix."""
+    def scan(self, bags: Sequence[Bag], suffix: str) -> Filter:
+        """Bags as they are stored, every column with a suffix."""
         fields = {f.name: f for f in self.schema}
-        names = (*self.key, KIND, COUNT, *(f.name for f in bag.columns))
+        names = (*self.key, KIND, COUNT, *self.values)
         columns = (ScanColumn(Field(name + suffix, fields[name].type), name) for name in dict.fromkeys(names))
-        return Filter(Scan(self.view, tuple(columns)), join_parts(col(KIND + suffix), f" = {bag.number}"))
+        numbers = ", ".join(str(bag.number) for bag in bags)
+        return Filter(Scan(self.view, tuple(columns)), join_parts(col(KIND + suffix), f" IN ({numbers})"))
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns of all bags' values; a row has those of its own bag."""
+        return tuple(f.name for f in self.schema if f.name.startswith(VALUE_PREFIX))
+
+    def moved(self, bags: Sequence[Bag], delta: Node) -> Filter:
+        """How often more or less often each value of each bag is there. `delta` is the input's, signed."""
+        branches = []
+        for bag in bags:
+            own = {item.name: item for item in bag.groups(self.top)}
+            own[KIND] = Item(KIND, text(str(bag.number)), "int", False)
+            others = {f.name: null_item(f) for f in self.schema if f.name in self.values}
+            names = (*(item.name for item in self.top.groups), KIND, *self.values)
+            items = tuple({**others, **own}[name] for name in names)
+            branches.append(Project(Filter(delta, bag.counted), (*items, _count(WEIGHT, col(WEIGHT)))))
+        nullable = tuple(Field(f.name, f.type, True) for f in branches[0].schema)
+        rows = branches[0] if len(branches) == 1 else UnionAll(tuple(branches), nullable)
+        equal = tuple(item for item in keep(rows) if item.name != WEIGHT)
+        return Filter(Aggregate(rows, equal, (_total(WEIGHT),)), join_parts(col(WEIGHT), " <> 0"))
+
+    def counted(self, whole: Sequence[Bag], others: Sequence[Bag], moved: Ref, touched: Node) -> Project:
+        """Each value with how often it was there before and is now: all of the touched groups in the bags `whole`, and
+        of the others those that moved."""
+        parts: list[Node] = []
+        if whole:
+            groups = {f"{item.name}_touched": item for item in self.top.groups}
+            keys = Project(touched, tuple(Item(n, col(i.name), i.type) for n, i in groups.items()) or (_nothing(),))
+            parts.append(Join(self.scan(whole, _WAS), keys, JoinKind.SEMI, self.same_group(_WAS, list(groups))))
+        if others:
+            names = {item.name: f"{item.name}_moved" for item in keep(moved) if item.name != WEIGHT}
+            found = Project(moved, tuple(Item(new, col(n), moved.fields[n].type) for n, new in names.items()))
+            same = [null_safe_equal(col(names[name]), col(name + _WAS)) for name in (KIND, *self.values)]
+            on = conjunction(self.same_group(_WAS, [names[item.name] for item in self.top.groups]), *same)
+            parts.append(Join(self.scan(others, _WAS), found, JoinKind.SEMI, on))
+        was = dict(zip((item.name for item in self.top.groups), self.key, strict=bool(self.top.groups)))
+        rows: list[Node] = []
+        for part in parts:
+            own = [Item(f.name, col(was.get(f.name, f.name) + _WAS), f.type) for f in moved.schema if f.name != WEIGHT]
+            rows.append(Project(part, (*own, _count(WEIGHT, text("0L")), _count(BEFORE, col(COUNT + _WAS)))))
+        rows.append(Project(moved, (*keep(moved), _count(BEFORE, text("0L")))))
+        union = UnionAll(tuple(rows), tuple(Field(f.name, f.type, True) for f in rows[0].schema))
+        equal = tuple(item for item in keep(union) if item.name not in (WEIGHT, BEFORE))
+        summed = Aggregate(union, equal, (_total(WEIGHT), _total(BEFORE)))
+        after = never_negative(join_parts("(", col(BEFORE), " + ", col(WEIGHT), ")"))
+        return Project(summed, (*equal, _count(BEFORE, col(BEFORE)), _count(AFTER, after)))
 
     def same_group(self, suffix: str, groups: Sequence[str]) -> Expr:
         pairs = zip(self.key, map(col, groups) if groups else [text("0")], strict=True)
@@ -115,46 +163,17 @@ class BagTable:
         assert on is not None
         return on
 
-    def changed(self, bag: Bag, delta: Node) -> Project:
-        """The touched values with how often each was there before and is now. `delta` is the input's, signed."""
-        total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
-        moved = Aggregate(Filter(delta, bag.counted), bag.groups(self.top), (total,))
-        suffix = f"_was{bag.number}"
-        same = [null_safe_equal(col(f.name), col(f.name + suffix)) for f in bag.columns]
-        on = conjunction(self.same_group(suffix, [i.name for i in self.top.groups]), *same)
-        joined = Join(Filter(moved, join_parts(col(WEIGHT), " <> 0")), self.scan(bag, suffix), JoinKind.LEFT, on)
-        before = join_parts("coalesce(", col(COUNT + suffix), ", 0L)")
-        own = tuple(pass_through(moved.fields[item.name]) for item in bag.groups(self.top))
-        after = never_negative(join_parts("(", before, " + ", col(WEIGHT), ")"))
-        return Project(joined, (*own, Item(BEFORE, before, "bigint", False), Item(AFTER, after, "bigint", False)))
+    def flip(self, bag: Bag, value: Expr) -> Expr:
+        """What values that came to be there, or are there no longer, add to a sum of `value`."""
+        own, before, after = join_parts(col(KIND), f" = {bag.number} AND "), col(BEFORE), col(AFTER)
+        came = join_parts("WHEN ", own, before, " = 0 AND ", after, " > 0 THEN ", value)
+        gone = join_parts("WHEN ", own, before, " > 0 AND ", after, " = 0 THEN -(", value, ")")
+        return join_parts("sum(CASE ", came, " ", gone, " END)")
 
-    def flips(self, moved: Ref, parts: Sequence[tuple[str, Expr, str]]) -> Aggregate:
-        """What values that came to be there, or are there no longer, add to parts: name, value and type of each."""
-        before, after = col(BEFORE), col(AFTER)
-
-        def total(value: Expr) -> Expr:
-            came = join_parts("WHEN ", before, " = 0 AND ", after, " > 0 THEN ", value)
-            gone = join_parts("WHEN ", before, " > 0 AND ", after, " = 0 THEN -(", value, ")")
-            return join_parts("sum(CASE ", came, " ", gone, " END)")
-
-        return Aggregate(moved, self.own_groups(moved), tuple(Item(n, total(v), kind) for n, v, kind in parts))
-
-    def over(self, bag: Bag, moved: Ref, touched: Node, parts: Sequence[tuple[str, Expr, str]]) -> Aggregate:
-        """Parts computed over the bags of touched groups, as they are now."""
-        suffix = f"_is{bag.number}"
-        groups = {f"{item.name}_touched": item for item in self.top.groups}
-        keys = Project(touched, tuple(Item(n, col(i.name), i.type) for n, i in groups.items()) or (_nothing(),))
-        there = Join(self.scan(bag, suffix), keys, JoinKind.SEMI, self.same_group(suffix, list(groups)))
-        old = zip(self.top.groups, self.key, strict=bool(self.top.groups))
-        names = [Item(item.name, col(key + suffix), item.type) for item, key in old]
-        names += [Item(f.name, col(f.name + suffix), f.type) for f in bag.columns]
-        stored = Project(there, (*names, Item(COUNT, col(COUNT + suffix), "bigint", False)))
-        own = tuple(pass_through(moved.fields[item.name]) for item in names)
-        more = Project(moved, (*own, Item(COUNT, join_parts(col(AFTER), " - ", col(BEFORE)), "bigint", False)))
-        total = Item(COUNT, join_parts("sum(", col(COUNT), ")"), "bigint", False)
-        now = Aggregate(UnionAll((stored, more), stored.schema), own, (total,))
-        present = Filter(now, join_parts(col(COUNT), " > 0"))
-        return Aggregate(present, self.own_groups(moved), tuple(Item(n, e, kind) for n, e, kind in parts))
+    def over(self, bag: Bag, call: Expr) -> Expr:
+        """A call over the values of a bag that are there now."""
+        now = call.substitute({COUNT: col(AFTER)})
+        return join_parts(now, " FILTER (WHERE ", col(KIND), f" = {bag.number} AND ", col(AFTER), " > 0)")
 
     def own_groups(self, node: Node) -> tuple[Item, ...]:
         return tuple(pass_through(node.fields[item.name]) for item in self.top.groups)
@@ -167,13 +186,24 @@ class BagTable:
         joined = Join(table, Project(more, items), JoinKind.LEFT, on)
         return Project(joined, tuple(i for i in keep(joined) if i.name not in names.values()))
 
-    def operations(self, bag: Bag, moved: Ref, op: Field) -> Project:
-        """Every touched value goes from the table, if it was there, and comes, if it is."""
-        both = Generate(moved, text("explode(array(-1, 1))"), False, (op,))
+    def operations(self, bags: Sequence[Bag], counted: Ref, op: Field) -> Project:
+        """Every value that moved goes from the table, if it was there, and comes, if it is."""
+        both = Generate(counted, text("explode(array(-1, 1))"), False, (op,))
         gone = join_parts(col(op.name), " < 0 AND ", col(BEFORE), " > 0")
         come = join_parts(col(op.name), " > 0 AND ", col(AFTER), " > 0")
-        kept = Filter(both, join_parts("(", gone, ") OR (", come, ")"))
-        return Project(kept, (pass_through(op), *self.row(bag, AFTER)))
+        moved = join_parts(col(BEFORE), " <> ", col(AFTER), " AND ((", gone, ") OR (", come, "))")
+        items = {item.name: item for item in self.row(bags[0], AFTER)}
+        for name in (KIND, *self.values):
+            items[name] = pass_through(counted.fields[name])
+        return Project(Filter(both, moved), (pass_through(op), *(items[f.name] for f in self.schema)))
+
+
+def _count(name: str, expr: Expr) -> Item:
+    return Item(name, expr, "bigint", False)
+
+
+def _total(name: str) -> Item:
+    return _count(name, join_parts("sum(", col(name), ")"))
 
 
 def _nothing() -> Item:

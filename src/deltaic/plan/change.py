@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 from deltaic.algebra.expr import col, join_parts
 from deltaic.algebra.nodes import (
@@ -29,8 +28,8 @@ class Change:
 
     table: Node | None
     how: ChangeTables
-    bags: tuple[Ref, ...] = ()
-    """What changed of each bag."""
+    bags: Ref | None = None
+    """How often values of the bags were there, and are now."""
 
 
 def change_table(way: Maintenance, derivation: Derivation) -> Change:
@@ -71,17 +70,20 @@ def change_table(way: Maintenance, derivation: Derivation) -> Change:
 
 
 def _with_bags(way: Maintenance, derivation: Derivation, delta: Node, change: Change) -> Change:
-    """The parts that come from bags as well, one after another."""
+    """The parts that come from bags as well."""
     assert way.kept is not None
     assert change.table is not None
-    stored, moved = way.bag_table, list[Ref]()
-    table: Node = derivation.bind("table", change.table)
-    for bag in way.bags:
-        moved.append(derivation.bind(f"bag_{bag.number}", stored.changed(bag, delta)))
-        for fold, aggregated in ((Fold.ADD, stored.flips), (Fold.BAG, partial(stored.over, bag, touched=table))):
-            parts = [
-                (p.name, p.over, p.item.type) for p in way.kept.parts if p.bag == bag and p.fold is fold and p.over
-            ]
-            if parts:
-                table = stored.beside(table, aggregated(moved[-1], parts=parts))
-    return replace(change, table=table, bags=tuple(moved))
+    stored = way.bag_table
+    parts = [(part, part.bag, part.over) for part in way.kept.parts]
+    told = [(part, bag, over) for part, bag, over in parts if bag is not None and over is not None]
+    whole = list(dict.fromkeys(bag for part, bag, _ in told if part.fold is Fold.BAG))
+    table = derivation.bind("table", change.table)
+    moved = derivation.bind("moved", stored.moved(way.bags, delta))
+    others = [bag for bag in way.bags if bag not in whole]
+    counted = derivation.bind("bags", stored.counted(whole, others, moved, table))
+    items = []
+    for part, bag, over in told:
+        found = stored.over(bag, over) if part.fold is Fold.BAG else stored.flip(bag, over)
+        items.append(Item(part.name, found, part.item.type))
+    more = Aggregate(counted, stored.own_groups(counted), tuple(items))
+    return replace(change, table=stored.beside(table, more), bags=counted)

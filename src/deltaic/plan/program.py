@@ -114,11 +114,11 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
     kept = Filter(both, join_parts("CASE WHEN ", col(OP), " < 0 THEN ", col(WAS), " ELSE ", col(THERE), " END"))
     shown = (pass_through(op), *(pass_through(f) for f in way.root.schema), pass_through(top.fields[AGAIN]))
     artifact: Node = Project(kept, shown)
-    if way.bags:
+    if change.bags is not None:
         told = Item(AGAIN, text("FALSE"), "boolean", False)
-        rows = [way.bag_table.operations(bag, ref, op) for bag, ref in zip(way.bags, change.bags, strict=True)]
-        branches = (artifact, *(Project(more, (*keep(more), told)) for more in rows))
-        artifact = UnionAll(branches, tuple(replace(f, nullable=True) for f in artifact.schema))
+        rows = way.bag_table.operations(way.bags, change.bags, op)
+        nullable = tuple(replace(f, nullable=True) for f in artifact.schema)
+        artifact = UnionAll((artifact, Project(rows, (*keep(rows), told))), nullable)
     return _finished(derivation, artifact)
 
 

@@ -37,6 +37,9 @@ _OF_ONE_STATEMENT = (
 )
 # The plan's text is where `metrics` finds the path of a scan; Spark cuts it after 100 characters otherwise.
 _WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
+# Rows that come from this process are part of the plan, and go through the optimizer with it; more of them than this
+# are an RDD.
+_LOCAL_ROWS = ("spark.sql.execution.arrow.localRelationThreshold", "1MB")
 
 
 def configure(builder: SparkSession.Builder, *, jars: bool = True) -> SparkSession.Builder:
@@ -100,6 +103,7 @@ def fork(session: SparkSession) -> SparkSession:
     child = session.newSession()
     _copy_settings(session, child)
     child.conf.set(*_WHOLE_PATHS_IN_PLANS)
+    child.conf.set(*_LOCAL_ROWS)
     here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
     if here != (child.catalog.currentCatalog(), child.catalog.currentDatabase()):
         child.catalog.setCurrentCatalog(here[0])

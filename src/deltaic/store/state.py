@@ -1,7 +1,8 @@
 """A small table at one version, read by delta-rs into this process.
 
 Spark pays a fifth of a second to open any Delta table, however small, and opens it once per use in a query.
-Reading a table of some thousand rows here costs milliseconds, and Spark then plans with its rows at hand.
+Reading a table of some hundred thousand rows here costs less, and of a few thousand milliseconds; Spark then plans
+with the rows at hand.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from deltaic.store.log import Log
 from deltaic.store.quoting import rs_quoted
 from deltaic.store.table import TableRef
 
-STATE_ROWS = 10_000
-STATE_BYTES = 2_000_000
+STATE_ROWS = 500_000
+STATE_BYTES = 16_000_000
 """A table with more rows or bytes than this is Spark's to read."""
 
-SCANNED_BYTES = 1_000_000_000
-"""A table that is only gone through, for an answer of at most STATE_ROWS, may be this large."""
+SCANNED_BYTES, ANSWER_ROWS = 1_000_000_000, 10_000
+"""A table that is only gone through, for an answer of some rows, may be so large."""
 
 _READABLE = frozenset(
     {"appendOnly", "invariants", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}
@@ -88,9 +89,9 @@ def read_counts_rs(
     sums = ", ".join(f"sum({rs_quoted(name)}) AS {rs_quoted(name)}" for name in names[-2:])
     rows = f"SELECT {each} FROM state WHERE {where}"
     answer = _asked(
-        f"SELECT {groups}, {sums} FROM ({rows}) GROUP BY {groups} LIMIT {STATE_ROWS + 1}", state=(ref, version)
+        f"SELECT {groups}, {sums} FROM ({rows}) GROUP BY {groups} LIMIT {ANSWER_ROWS + 1}", state=(ref, version)
     )
-    return answer if answer.num_rows <= STATE_ROWS else None
+    return answer if answer.num_rows <= ANSWER_ROWS else None
 
 
 def _asked(sql: str, **tables: tuple[TableRef, int]) -> pa.Table:
