@@ -193,10 +193,11 @@ def test_columns_added_and_columns_that_became_others(spark: SparkSession, tmp_p
     assert (plan.kind, plan.reason) == ("feed", "change feed, read by Spark (the table's columns were changed)")
     assert sorted(map(tuple, change_rows(spark, log, plan, COLUMNS))) == [(1, 1, "a", 1), (2, 2, "b", 1)]
     do(spark, log, "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 7L AS id, 'x' AS v, 'p' AS p")
-    plan = plan_change(log, 3, 4, ["id", "p"])
-    assert plan.kind == "files"
-    got = sorted(map(tuple, change_rows(spark, log, plan, ["id", "p"])))
-    assert got == [(1, "a", -1), (2, "b", -1), (7, "p", 1)]
+    for allow_rs, kind in ((True, "states-rs"), (False, "files")):
+        plan = plan_change(log, 3, 4, ["id", "p"], allow_rs=allow_rs)
+        assert plan.kind == kind
+        got = sorted(map(tuple, change_rows(spark, log, plan, ["id", "p"])))
+        assert got == [(1, "a", -1), (2, "b", -1), (7, "p", 1)]
 
 
 # --- without a feed -------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ def test_odd_folders_and_columns(spark: SparkSession, tmp_path: Path, name: str,
     )
     for allow_rs in (True, False):
         plan = plan_change(log, 0, 2, [name, "p"], allow_rs=allow_rs)
-        assert plan.kind == ("feed" if feed else "files")
+        assert plan.kind == ("feed" if feed else "states-rs" if allow_rs and "%" not in name else "files")
         assert netted(spark, log, plan, [name, "p"]) == {(2, "b"): 1}
     assert netted(spark, log, plan_change(log, 0, 1, []), []) == {(): 2}
 

@@ -30,7 +30,7 @@ RECORDED_SETTINGS = (
 """The session settings that decide what a query means; every refresh sets them as the creator had them."""
 
 KNOWN_PROPERTIES = frozenset({"deltaic.technique"})
-TECHNIQUES = ("auto", "base", "counting", "quass", "recompute")
+TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", "recompute")
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,10 @@ from deltaic.algebra.nodes import (
     walk,
 )
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
+from deltaic.delta.joins import JoinTrees
 from deltaic.delta.moments import INTEGERS, Moment, linear
 from deltaic.delta.restrict import restrict
-from deltaic.delta.rules import Derivation, ordered, sum_of
+from deltaic.delta.rules import OTHER_WEIGHT, Derivation, ordered, renamed_weight, sum_of, with_weight
 
 NOW, WAS = "__deltaic_now", "__deltaic_was"
 """How often a row counts in the new and in the old state."""
@@ -44,8 +45,8 @@ LEVELS = 2
 
 
 @dataclass
-class Groups(Derivation):
-    """The base rules, but for aggregates that are sums: from the new state of their input and the change."""
+class Groups(JoinTrees):
+    """The rules for inner joins, and for aggregates that are sums: from the new state of their input and the change."""
 
     def delta_of_groups(self, node: Aggregate) -> Node | None:
         if not self.moves(node):
@@ -84,6 +85,24 @@ class Counting(Derivation):
         if not can_be_told(node):
             return super().delta_of_groups(node)
         return _both_states(self, node, of_old=True, only_different=self.only_different)
+
+
+@dataclass
+class Expanded(Counting):
+    """A join by all that meets in it, each relation changed or as it was: 2^n - 1 terms (Blakeley, Larson, Tompa)."""
+
+    # d(A x B) = dA x B + A x dB + dA x dB
+    def delta_inner_join(self, node: Join) -> Node:
+        left, right = self.delta(node.left), self.delta(node.right)
+        terms: list[Node] = []
+        if left is not None:
+            terms.append(ordered(Join(left, self.old(node.right), JoinKind.INNER, node.on), node.columns))
+        if right is not None:
+            terms.append(ordered(Join(self.old(node.left), right, JoinKind.INNER, node.on), node.columns))
+        if left is not None and right is not None:
+            both = Join(left, renamed_weight(right), JoinKind.INNER, node.on)
+            terms.append(with_weight(both, node.columns, join_parts(col(WEIGHT), " * ", col(OTHER_WEIGHT))))
+        return sum_of(terms)
 
 
 def can_be_told(node: Aggregate) -> bool:

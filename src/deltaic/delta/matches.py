@@ -81,8 +81,6 @@ class MatchDerivation(Groups):
     seen: Mapping[Join, Seen] = field(default_factory=dict)
     appended: frozenset[str] = frozenset()
     """Of the changed sources, those that only got more rows."""
-    rows: Mapping[str, int] = field(default_factory=dict)
-    """How many rows sources and views have, as far as it is known."""
 
     def delta_by_partner(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node | None:
         if isinstance(node, Apply) or not all(is_exact_key(left.fields[k].type) for k in key_columns(node)):

@@ -112,6 +112,9 @@ class Derivation:
     # d(filter E) = filter dE
     @_delta.register
     def delta_filter(self, node: Filter) -> Node | None:
+        return self.delta_of_filter(node)
+
+    def delta_of_filter(self, node: Filter) -> Node | None:
         below = self.delta(node.input)
         return below and Filter(below, node.predicate)
 
@@ -157,7 +160,7 @@ class Derivation:
         if right is not None:
             terms.append(ordered(replace(node, right=right), node.columns))
         if left is not None and right is not None:
-            other = _renamed_weight(right)
+            other = renamed_weight(right)
             both = Join(left, other, JoinKind.INNER, node.on)
             minus = join_parts("-", col(WEIGHT), " * ", col(OTHER_WEIGHT))
             terms.append(with_weight(both, node.columns, minus))
@@ -405,7 +408,7 @@ def with_weight(node: Node, columns: tuple[str, ...], weight: Expr) -> Project:
     return Project(node, (*(items[name] for name in columns), Item(WEIGHT, weight, "bigint", False)))
 
 
-def _renamed_weight(node: Node) -> Project:
+def renamed_weight(node: Node) -> Project:
     items = tuple(
         Item(OTHER_WEIGHT, col(WEIGHT), "bigint", False) if item.name == WEIGHT else item for item in keep(node)
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll, sources
-from deltaic.delta.groups import Counting
+from deltaic.delta.groups import Counting, Expanded
 from deltaic.delta.matches import MatchDerivation, Seen
 from deltaic.delta.rules import Derivation
 from deltaic.plan.bags import KIND, Bag, BagTable
@@ -43,6 +43,8 @@ class Known:
     """Of these, the ones that only got more rows."""
     rows: Mapping[str, int] = field(default_factory=dict)
     """How many rows a source has, and under VIEW the view itself."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """How many rows a source's change has."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,12 @@ class Maintenance:
                 return Derivation(known.changed)
             case "counting" | "quass":
                 return Counting(known.changed, only_different=self.technique == "counting")
+            case "blakeley":
+                return Expanded(known.changed)
         seen = {mark.rule: self._seen(mark) for mark in self.marks}
-        return MatchDerivation(known.changed, seen=seen, appended=known.appended, rows=known.rows)
+        return MatchDerivation(
+            known.changed, seen=seen, appended=known.appended, rows=known.rows, changes=known.changes
+        )
 
     def _seen(self, mark: Mark) -> Seen:
         names = dict.fromkeys((mark.marker, *mark.keys))

@@ -167,7 +167,8 @@ def known_of(reads: Mapping[str, SourceRead], view: StoredView) -> Known:
     rows = {name: read.rows for name, read in reads.items() if read.rows is not None}
     if view.rows is not None:
         rows[VIEW] = view.rows
-    return Known(changed, appended, rows)
+    changes = {name: reads[name].change_rows for name in changed}
+    return Known(changed, appended, rows, {name: count for name, count in changes.items() if count is not None})
 
 
 def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> list[Step]:

@@ -1,0 +1,203 @@
+"""Inner joins of any number of relations, whose delta is found by the cheapest propagation tree (`trees.py`).
+
+Joins, filters and projections that only leave columns out, standing on one another, are one join of *leaves* under
+conditions. A term starts from the delta it has and joins one leaf after another, each by a condition where there is
+one. The old state of a leaf is the new one and its change with the opposite sign, in one relation with a count: the
+past of a table is dearer to read than its present.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
+from deltaic.algebra.nodes import (
+    WEIGHT,
+    Filter,
+    Item,
+    Join,
+    JoinKind,
+    Node,
+    Project,
+    Scan,
+    keep,
+    walk,
+)
+from deltaic.algebra.stability import own_unstable_decisions
+from deltaic.delta.rules import OTHER_WEIGHT, Derivation, ordered, sum_of, with_weight
+from deltaic.delta.trees import Sizes, Tree, best, singletons
+
+ROWS, CHANGE = 100_000.0, 100.0
+"""Of a relation whose size is not known."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A join of `leaves` under `conditions`; `nodes` are what stood between them."""
+
+    leaves: tuple[Node, ...]
+    conditions: tuple[Expr, ...]
+    nodes: tuple[Node, ...]
+
+    @staticmethod
+    def of(node: Node) -> Graph:
+        match node:
+            case Join(kind=JoinKind.INNER):
+                left, right = Graph.of(node.left), Graph.of(node.right)
+                own = (node.on,) if node.on is not None else ()
+                return Graph(
+                    left.leaves + right.leaves,
+                    (*left.conditions, *right.conditions, *own),
+                    (*left.nodes, *right.nodes, node),
+                )
+            case Filter() if _joins(node):
+                below = Graph.of(node.input)
+                return Graph(below.leaves, (*below.conditions, node.predicate), (*below.nodes, node))
+            case Project() if _joins(node):
+                return Graph.of(node.input)
+        return Graph((node,), (), ())
+
+    def reach(self, condition: Expr) -> frozenset[int]:
+        """The leaves that a condition looks at."""
+        found = frozenset(n for n, leaf in enumerate(self.leaves) if condition.columns & set(leaf.columns))
+        return found or frozenset({0})  # a condition that looks at nothing must be decided somewhere
+
+    def sizes(self, rows: Mapping[str, int], changes: Mapping[str, int], changed: frozenset[str]) -> Sizes:
+        new = [_size(leaf, rows, ROWS) for leaf in self.leaves]
+        change = [_size(leaf, changes, CHANGE, changed) for leaf in self.leaves]
+        old = [n + c for n, c in zip(new, change, strict=True)]
+        selectivity: dict[tuple[int, int], float] = {}
+        for condition in self.conditions:
+            reached = sorted(self.reach(condition))
+            for a, b in ((a, b) for a in reached for b in reached if a < b):
+                # as if one of both were a key of its relation
+                selectivity[a, b] = min(selectivity.get((a, b), 1.0), 1.0 / max(new[a], new[b], 1.0))
+        return Sizes(new, old, change, selectivity)
+
+
+def _joins(node: Node) -> bool:
+    """Whether only filters, and projections that leave columns out, are above a join."""
+    while isinstance(node, Filter) or (isinstance(node, Project) and _is_narrowing(node)):
+        node = node.input
+    return isinstance(node, Join) and node.kind is JoinKind.INNER
+
+
+def _is_narrowing(node: Project) -> bool:
+    return all(item.expr.column == item.name for item in node.items)
+
+
+def _size(leaf: Node, known: Mapping[str, int], unknown: float, only: frozenset[str] | None = None) -> float:
+    scans = [n.source for n in walk(leaf) if isinstance(n, Scan)]
+    return float(sum(known.get(s, unknown) for s in scans if only is None or s in only))
+
+
+@dataclass
+class JoinTrees(Derivation):
+    """The base rules, but for inner joins."""
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """How many rows sources and views have, as far as it is known."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """How many their changes have."""
+    trees: dict[Node, Tree] = field(default_factory=dict)
+    """The tree of each join, for explain."""
+
+    def delta_inner_join(self, node: Join) -> Node:
+        return self.delta_graph(node)
+
+    def delta_of_filter(self, node: Filter) -> Node | None:
+        return self.delta_graph(node) if _joins(node) else super().delta_of_filter(node)
+
+    def delta_graph(self, node: Node) -> Node:
+        graph = Graph.of(node)
+        sizes = graph.sizes(self.rows, self.changes, self.changed)
+        self.trees[node] = tree = self.choose_tree(sizes)
+        for between in graph.nodes:
+            if between is not node:
+                self.shaky.extend(own_unstable_decisions(between))
+        return ordered(_Terms(self, graph, sizes).delta(tree), node.columns)
+
+    def choose_tree(self, sizes: Sizes) -> Tree:
+        return best(sizes) if sizes.count > 1 else singletons(sizes, range(sizes.count))
+
+
+@dataclass
+class _Terms:
+    derivation: Derivation
+    graph: Graph
+    sizes: Sizes
+    deltas: dict[int, Node] = field(default_factory=dict)
+    """The delta of each leaf, used by several terms."""
+
+    def delta(self, tree: Tree) -> Node:
+        if not tree.parts:
+            return self.leaf_delta(min(tree.relations))
+        terms: list[Node] = []
+        for place, part in enumerate(tree.parts):
+            if any(self.sizes.moves(r) for r in part.relations):
+                old = frozenset[int]().union(*(after.relations for after in tree.parts[place + 1 :]))
+                terms.append(self.term(part, tree.relations - part.relations, old))
+        columns = terms[0].columns
+        return sum_of([ordered(term, tuple(c for c in columns if c != WEIGHT)) for term in terms])
+
+    def leaf_delta(self, relation: int) -> Node:
+        return self.filtered(self.moved(relation), frozenset({relation}), frozenset())
+
+    def moved(self, relation: int) -> Node:
+        if relation not in self.deltas:
+            leaf = self.graph.leaves[relation]
+            found = self.derivation.delta(leaf)
+            assert found is not None
+            self.deltas[relation] = self.derivation.bind("moved", ordered(found, leaf.columns))
+        return self.deltas[relation]
+
+    def term(self, part: Tree, others: frozenset[int], old: frozenset[int]) -> Node:
+        """The delta of `part` with the other leaves, those of `old` as they were."""
+        rows, there, left = self.delta(part), part.relations, others
+        while left:
+            following = min(left, key=lambda r: (not self.is_joined(r, there), self.sizes.new[r], r))
+            on = conjunction(*self.conditions(there | {following}, there, frozenset({following})))
+            leaf = self.leaf(following, past=following in old)
+            joined = Join(rows, leaf, JoinKind.INNER, on)
+            names = tuple(c for c in joined.columns if c not in (WEIGHT, OTHER_WEIGHT))
+            rows = joined
+            if OTHER_WEIGHT in leaf.columns:
+                rows = with_weight(joined, names, join_parts(col(WEIGHT), " * ", col(OTHER_WEIGHT)))
+            there, left = there | {following}, left - {following}
+        return rows
+
+    def leaf(self, relation: int, *, past: bool) -> Node:
+        """A leaf as it is; or as it was, with a count beside each row."""
+        leaf = self.graph.leaves[relation]
+        if not past or not self.sizes.moves(relation):
+            return self.filtered(leaf, frozenset({relation}), frozenset())
+        moved = self.moved(relation)
+        minus = Project(
+            moved, (*_only(moved, leaf.columns), Item(OTHER_WEIGHT, join_parts("-", col(WEIGHT)), "bigint"))
+        )
+        plus = Project(leaf, (*keep(leaf), Item(OTHER_WEIGHT, text("1L"), "bigint")))
+        return self.filtered(sum_of([plus, minus]), frozenset({relation}), frozenset())
+
+    def filtered(self, rows: Node, there: frozenset[int], before: frozenset[int]) -> Node:
+        for condition in self.conditions(there, before, there):
+            rows = Filter(rows, condition)
+        return rows
+
+    def conditions(self, there: frozenset[int], before: frozenset[int], new: frozenset[int]) -> Sequence[Expr]:
+        """What can be decided once `new` is there, and was not decided before, nor by the new leaf alone."""
+        found = []
+        for condition in self.graph.conditions:
+            reached = self.graph.reach(condition)
+            late = not reached <= before and (not before or not reached <= new)
+            if reached <= there and late:
+                found.append(condition)
+        return found
+
+    def is_joined(self, relation: int, there: frozenset[int]) -> bool:
+        return any(tuple(sorted((relation, other))) in self.sizes.selectivity for other in there)
+
+
+def _only(node: Node, names: Iterable[str]) -> tuple[Item, ...]:
+    items = {item.name: item for item in keep(node)}
+    return tuple(items[name] for name in names)
