@@ -3,6 +3,7 @@
 DuckDB stands in for Spark in the lab, so what counts here is Spark's meaning.
 """
 
+import re
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -13,7 +14,9 @@ from sqlglot import exp
 @lru_cache(maxsize=4096)
 def to_duckdb(sql: str) -> str:
     """The DuckDB text of a Spark SQL statement."""
-    return duckdb_tree(sqlglot.parse_one(sql, read="spark")).sql(dialect="duckdb")
+    # sqlglot has no place for how often a value counts, the third argument
+    kept = re.sub(r"\bpercentile\(", "percentile_of(", sql, flags=re.IGNORECASE)
+    return duckdb_tree(sqlglot.parse_one(kept, read="spark")).sql(dialect="duckdb")
 
 
 def duckdb_tree(tree: exp.Expr) -> exp.Expr:
@@ -224,10 +227,25 @@ _FIXES: dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]] = {
     exp.In: _in_subquery,
     exp.GenerateSeries: _sequence,
 }
+_ZERO = exp.Literal.number(0)
+
+
+def _percentile(args: list[exp.Expr]) -> exp.Expr:
+    """Between two values, and of values that count several times."""
+    value, share = exp.cast(args[0], "DOUBLE"), args[1]
+    often = exp.cast(args[2], "BIGINT") if len(args) > 2 else exp.Literal.number(1)
+    known = exp.and_(exp.not_(exp.Is(this=value.copy(), expression=exp.null())), exp.GT(this=often, expression=_ZERO))
+    copies = exp.Anonymous(this="REPEAT", expressions=[exp.Array(expressions=[value]), often.copy()])
+    listed = exp.Filter(this=exp.Anonymous(this="LIST", expressions=[copies]), expression=exp.Where(this=known))
+    flat = exp.Anonymous(this="FLATTEN", expressions=[listed])
+    return exp.Anonymous(this="LIST_AGGREGATE", expressions=[flat, exp.Literal.string("quantile_cont"), share])
+
+
 _FUNCTIONS: dict[str, Callable[[list[exp.Expr]], exp.Expr]] = {
     "XXHASH64": _hash,
     "HASH": _hash,
     "ARRAY_REPEAT": _array_repeat,
+    "PERCENTILE_OF": _percentile,
     "PMOD": _pmod,
     "ISNULL": lambda args: exp.Is(this=args[0], expression=exp.null()),
     "ISNOTNULL": lambda args: exp.not_(exp.Is(this=args[0], expression=exp.null())),

@@ -25,6 +25,8 @@ KEPT = {
     "having": "SELECT a, count(DISTINCT b) AS n FROM r GROUP BY a HAVING count(DISTINCT b) > 1",
     "over a join": "SELECT s.c, count(DISTINCT r.b) AS n FROM r JOIN s ON r.a = s.a GROUP BY s.c",
     "over an outer join": "SELECT s.c, count(DISTINCT r.b) AS n FROM s LEFT JOIN r ON r.a = s.a GROUP BY s.c",
+    "median": "SELECT a, median(b) AS m, percentile(b, 0.25D) AS q, count(DISTINCT v) AS n FROM r GROUP BY a",
+    "set": "SELECT a, sort_array(collect_set(b)) AS l, count(DISTINCT b) AS n FROM r GROUP BY a",
     "the group hidden": "SELECT count(DISTINCT b) AS n, sum(v) AS t FROM r GROUP BY a",
 }
 

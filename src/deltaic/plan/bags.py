@@ -171,9 +171,10 @@ class BagTable:
         return join_parts("sum(CASE ", came, " ", gone, " END)")
 
     def over(self, bag: Bag, call: Expr) -> Expr:
-        """A call over the values of a bag that are there now."""
-        now = call.substitute({COUNT: col(AFTER)})
-        return join_parts(now, " FILTER (WHERE ", col(KIND), f" = {bag.number} AND ", col(AFTER), " > 0)")
+        """A call over the values of a bag that are there now; it passes over NULL."""
+        there = join_parts("CASE WHEN ", col(KIND), f" = {bag.number} AND ", col(AFTER), " > 0 THEN ")
+        values = {f.name: join_parts(there, col(f.name), " END") for f in bag.columns}
+        return call.substitute({**values, COUNT: col(AFTER)})
 
     def own_groups(self, node: Node) -> tuple[Item, ...]:
         return tuple(pass_through(node.fields[item.name]) for item in self.top.groups)

@@ -6,7 +6,7 @@ What is written are values that Spark computed: delta-rs compares keys, it never
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -189,24 +189,26 @@ def _both_zeros(artifact: pa.Table, key: Sequence[str]) -> pa.Table:
 def _writer(table: DeltaTable) -> WriterProperties:
     """No statistics where delta-rs writes wrong ones, by which Spark would skip rows that are there.
 
-    It leaves NaN out of a range, and rounds a DECIMAL to a DOUBLE.
+    It leaves NaN out of a range, and rounds a DECIMAL to a DOUBLE. A field inside a struct cannot be named to it, so
+    there the columns are named that have statistics.
     """
-    silent = ColumnProperties(statistics_enabled="NONE")
     fields = json.loads(table.schema().to_json())["fields"]
+    names = {physical_name(field): _has_inexact(field["type"]) for field in fields}
+    silent, told = ColumnProperties(statistics_enabled="NONE"), ColumnProperties(statistics_enabled="CHUNK")
+    nested = any(names[physical_name(field)] and isinstance(field["type"], dict) for field in fields)
     return WriterProperties(
         compression="SNAPPY",
         statistics_truncate_length=64,
-        column_properties=dict.fromkeys(_inexact(fields, ""), silent),
+        default_column_properties=silent if nested else None,
+        column_properties={name: silent if inexact else told for name, inexact in names.items()},
     )
 
 
-def _inexact(fields: Sequence[Mapping[str, Any]], prefix: str) -> Iterator[str]:
-    for field in fields:
-        path, kind = prefix + physical_name(field), field["type"]
-        if isinstance(kind, dict) and kind["type"] == "struct":
-            yield from _inexact(kind["fields"], path + ".")
-        elif kind in ("float", "double") or _wide_decimal(kind):
-            yield path
+def _has_inexact(kind: Any) -> bool:
+    """Whether a type is, or a struct has, one whose statistics are not to be trusted."""
+    if isinstance(kind, dict) and kind["type"] == "struct":
+        return any(_has_inexact(field["type"]) for field in kind["fields"])
+    return kind in ("float", "double") or _wide_decimal(kind)
 
 
 def _wide_decimal(kind: Any) -> bool:
