@@ -27,11 +27,14 @@ from deltaic.algebra.reasons import Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
+from deltaic.delta.joins import PlannedJoin
+from deltaic.delta.trees import Tree, cost, singletons
 from deltaic.plan.bags import Bag
 from deltaic.plan.change import change_table
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.outer import Mark
 from deltaic.plan.padding import is_outer_join
+from deltaic.plan.program import program_for
 from deltaic.plan.steps import ReadState
 
 if TYPE_CHECKING:
@@ -55,12 +58,40 @@ def explain_refresh(plan: Plan, compiled: Compiled) -> str:
         if read.changed and read.change_rows is not None:
             parts[-1] += f"; at most {read.change_rows:,} change rows"
         parts[-1] += _told_reads(plan, key)
+    parts.extend(_joins(plan, compiled))
     for number, step in enumerate(plan.steps, 1):
         into = f" as {step.relation}" if step.relation else ""
         when = f", {step.only.value}" if step.only else ""
         parts.append(f"\nStep {number}: {step.title}{into}{when}")
         parts.append(indent(step.sql or "(by delta-rs, without Spark)", "    "))
     return "\n".join(parts)
+
+
+def _joins(plan: Plan, compiled: Compiled) -> list[str]:
+    """How the deltas of joins are put together, with the sizes and prices that decided."""
+    if plan.mode != "incremental" or plan.known is None or not isinstance(compiled.way, Maintenance):
+        return []
+    program = program_for(compiled.way, plan.known)
+    return [line for join in (program.joins if program else ()) for line in _join(join)]
+
+
+def _join(join: PlannedJoin) -> list[str]:
+    sizes = join.sizes
+    names = [", ".join(dict.fromkeys(sources(leaf))) or "constants" for leaf in join.graph.leaves]
+    lines = ["Join, with its delta propagation tree (d is a change; parts before it are read new, after it old):"]
+    for name, rows, change in zip(names, sizes.new, sizes.change, strict=True):
+        lines.append(f"  {name}: {rows:,.0f} rows, {change:,.0f} changed")
+    others = singletons(sizes, range(sizes.count))
+    lines.append(f"  {_told_tree(join.tree, names)} reads {cost(join.tree, sizes):,.0f} rows")
+    if str(others) != str(join.tree):
+        lines.append(f"  one term per source, {_told_tree(others, names)}, would read {cost(others, sizes):,.0f}")
+    return lines
+
+
+def _told_tree(tree: Tree, names: list[str]) -> str:
+    if not tree.parts:
+        return f"d {names[min(tree.relations)]}"
+    return f"({', '.join(_told_tree(part, names) for part in tree.parts)})"
 
 
 def _told_reads(plan: Plan, source: str) -> str:

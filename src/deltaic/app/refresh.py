@@ -48,6 +48,8 @@ class Plan:
     progress: Progress | None
     tables: Mapping[str, str] = field(default_factory=dict)
     """A source's path to its name, to say whose rows were read."""
+    known: Known | None = None
+    """What an incremental refresh was planned by."""
 
 
 class Refresher:
@@ -192,7 +194,7 @@ class Refresher:
                 hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
             )
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
-        mode, technique = "full", "recompute"
+        mode, technique, known = "full", "recompute", None
         steps: list[Step] = []
         if reasons:
             steps = [self.full_step(compiled, reads, table)]
@@ -207,7 +209,7 @@ class Refresher:
             mode, technique = "incremental", technique_name(compiled.way, known)
         why = tuple(reasons)
         progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why)
-        return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths)
+        return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known)
 
     def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
         query = recompute_sql(compiled, reads)

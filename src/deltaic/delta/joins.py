@@ -26,7 +26,7 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.stability import own_unstable_decisions
 from deltaic.delta.rules import OTHER_WEIGHT, Derivation, ordered, sum_of, with_weight
-from deltaic.delta.trees import Sizes, Tree, best, singletons
+from deltaic.delta.trees import Sizes, Tree, best
 
 ROWS, CHANGE = 100_000.0, 100.0
 """Of a relation whose size is not known."""
@@ -92,6 +92,15 @@ def _size(leaf: Node, known: Mapping[str, int], unknown: float, only: frozenset[
     return float(sum(known.get(s, unknown) for s in scans if only is None or s in only))
 
 
+@dataclass(frozen=True)
+class PlannedJoin:
+    """A join with the tree that was chosen for its delta, and what the choice was made by."""
+
+    graph: Graph
+    sizes: Sizes
+    tree: Tree
+
+
 @dataclass
 class JoinTrees(Derivation):
     """The base rules, but for inner joins."""
@@ -100,8 +109,7 @@ class JoinTrees(Derivation):
     """How many rows sources and views have, as far as it is known."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """How many their changes have."""
-    trees: dict[Node, Tree] = field(default_factory=dict)
-    """The tree of each join, for explain."""
+    planned: list[PlannedJoin] = field(default_factory=list)
 
     def delta_inner_join(self, node: Join) -> Node:
         return self.delta_graph(node)
@@ -112,14 +120,12 @@ class JoinTrees(Derivation):
     def delta_graph(self, node: Node) -> Node:
         graph = Graph.of(node)
         sizes = graph.sizes(self.rows, self.changes, self.changed)
-        self.trees[node] = tree = self.choose_tree(sizes)
+        tree = best(sizes)
+        self.planned.append(PlannedJoin(graph, sizes, tree))
         for between in graph.nodes:
             if between is not node:
                 self.shaky.extend(own_unstable_decisions(between))
         return ordered(_Terms(self, graph, sizes).delta(tree), node.columns)
-
-    def choose_tree(self, sizes: Sizes) -> Tree:
-        return best(sizes) if sizes.count > 1 else singletons(sizes, range(sizes.count))
 
 
 @dataclass

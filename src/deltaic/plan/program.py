@@ -31,6 +31,7 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
+from deltaic.delta.joins import JoinTrees, PlannedJoin
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net, never_negative
 from deltaic.plan.bags import KIND
@@ -57,6 +58,8 @@ class Program:
     """`bindings` in the order they are computed; the last is the artifact."""
 
     bindings: tuple[Binding, ...]
+    joins: tuple[PlannedJoin, ...] = ()
+    """The joins whose deltas were planned, for explain."""
 
     @property
     def artifact(self) -> Node:
@@ -282,7 +285,11 @@ def program_for(way: Maintenance, known: Known) -> Program | None:
     derivation = way.derivation(known)
     match way.way:
         case Way.CHANGES if not way.by_groups(known):
-            return changes_program(way, derivation)
+            program = changes_program(way, derivation)
         case Way.CHANGES | Way.KEYS:
-            return keys_program(way, derivation)
-    return rows_program(way, derivation)
+            program = keys_program(way, derivation)
+        case _:
+            program = rows_program(way, derivation)
+    if program is None or not isinstance(derivation, JoinTrees):
+        return program
+    return replace(program, joins=tuple(derivation.planned))

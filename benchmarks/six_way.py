@@ -1,0 +1,88 @@
+"""The six-way join of Lee, Son and Kim over TPC-H: the view after changes of some size, each way of keeping it.
+
+Every figure is beside a recompute in the same run: the query run anew and stored (INSERT OVERWRITE). "propagate" is the
+time to find and keep the delta, "refresh" all of it, with the view readable at its new time.
+"""
+
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import deltaic
+from benchmarks import tpch
+from deltaic import Report, Warehouse
+
+SHARES = [float(share) for share in os.environ.get("BENCH_SHARES", "0.0001,0.001,0.02,0.1").split(",")]
+TECHNIQUES = os.environ.get("BENCH_TECHNIQUES", "auto,counting,recompute").split(",")
+QUERY = """SELECT o_orderkey, l_linenumber, o_orderdate, o_totalprice, l_quantity, l_extendedprice, c_name, c_acctbal,
+  s_name, s_acctbal, n_name, n_comment, r_name, r_comment
+FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey
+JOIN supplier ON l_suppkey = s_suppkey JOIN nation ON s_nationkey = n_nationkey
+JOIN region ON n_regionkey = r_regionkey"""
+
+
+def main() -> None:
+    data = Path(os.environ.get("BENCH_DATA", Path(tempfile.gettempdir()) / "deltaic-bench"))
+    data.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
+        console, results = Console(), list[dict[str, object]]()
+        tpch.load(wh, data)
+        for technique in TECHNIQUES:
+            wh.sql(f"CREATE MATERIALIZED VIEW v_{technique} TBLPROPERTIES (deltaic.technique = '{technique}') AS {QUERY}")
+        for number, share in enumerate(SHARES):
+            tpch.change(wh, share, number)
+            results += [measured(wh, technique, share) for technique in TECHNIQUES]
+            for result in results[-len(TECHNIQUES) :]:
+                console.print(result)
+            check(wh)
+        console.print(shown(results))
+        keep(results)
+
+
+def measured(wh: Warehouse, technique: str, share: float) -> dict[str, object]:
+    started = time.perf_counter()
+    report = wh.refresh(f"v_{technique}")
+    seconds = time.perf_counter() - started
+    assert isinstance(report, Report)
+    stages = dict(report.timings)
+    return {
+        "changed": share,
+        "technique": technique,
+        "how": report.technique,
+        "seconds": seconds,
+        "propagate": seconds - stages.get("write", 0.0),
+        "delta rows": report.delta_rows,
+        "source rows": sum((report.rows_read or {}).values()),
+        "jobs": report.jobs,
+        "written by": report.written_by,
+    }
+
+
+def check(wh: Warehouse) -> None:
+    sums = {}
+    for technique in TECHNIQUES:
+        columns = ", ".join(f"`{name}`" for name in wh.table(f"v_{technique}").columns)
+        row = wh.sql(f"SELECT count(*), sum(xxhash64({columns}) % 1000003) FROM v_{technique}").first()
+        sums[technique] = tuple(row) if row else ()
+    assert len(set(sums.values())) == 1, sums
+
+
+def shown(results: list[dict[str, object]]) -> Table:
+    table = Table(title=f"six-way join, TPC-H scale {tpch.SCALE:g}")
+    for column in results[0]:
+        table.add_column(column, justify="left" if column in ("technique", "how") else "right", no_wrap=True)
+    for result in results:
+        table.add_row(*(f"{v:.2f}" if isinstance(v, float) and v > 1 else f"{v:,}" if isinstance(v, int) else str(v)
+                        for v in result.values()))  # fmt: skip
+    return table
+
+
+def keep(results: list[dict[str, object]]) -> None:
+    folder = Path(__file__).parent / "results"
+    folder.mkdir(exist_ok=True)
+    (folder / "six_way.json").write_text(json.dumps(results, indent=2))
