@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -135,7 +136,8 @@ class Run:
 
     def read_change(self, step: ReadChange) -> None:
         if step.sql:
-            self.named(self.session.sql(step.sql), step)
+            rows = self.session.sql(step.sql)
+            self.named(self.keep(rows) if self.uses(step) > 1 else rows, step)
             return
         source, read = self.compiled.sources[step.source], self.plan.reads[step.source]
         assert read.change_from is not None
@@ -145,6 +147,11 @@ class Run:
         rows = read_change_rs(source.ref, read.change_kind, read.change_from, read.change_upto, used)
         wanted = self.schema(source.ref, read.new, [(name, name) for name in step.columns])
         self.named_arrow(rows, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
+
+    def uses(self, step: Step) -> int:
+        """How often the steps look at what this one leaves behind."""
+        name = rf"\b{step.relation}\b"
+        return sum(len(re.findall(name, other.sql)) for other in self.plan.steps)
 
     def read_state(self, step: ReadState) -> None:
         if step.sql:

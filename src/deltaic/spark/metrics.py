@@ -176,10 +176,15 @@ def _read_status_store(session: SparkSession, tag: str, before: int) -> _Found:
         if execution.executionId() <= before or jobs.isdisjoint(int(job) for job in ran.split(",") if job):
             continue
         values = store.executionMetrics(execution.executionId())
+        counted: set[frozenset[int]] = set()
         for node in _each(store.planGraph(execution.executionId()).allNodes()):
             name = node.name()
             if _is_table_scan(name):
-                known = {each.name(): values.get(each.accumulatorId()) for each in _each(node.metrics())}
+                metrics = {each.name(): int(each.accumulatorId()) for each in _each(node.metrics())}
+                if frozenset(metrics.values()) in counted:  # a persisted plan is shown at each use
+                    continue
+                counted.add(frozenset(metrics.values()))
+                known = {metric: values.get(number) for metric, number in metrics.items()}
                 shown = {metric: value.get() for metric, value in known.items() if value.isDefined()}
                 nodes.append((name, node.desc(), shown))
     return _Found(jobs, nodes)
