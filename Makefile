@@ -44,6 +44,7 @@ fuzz: venv java
 	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest --fuzz
 
 bench: venv java
+	$(PY) -c "import importlib.metadata as m; m.version('tpchgen-cli')" 2>/dev/null || $(PY) -m pip install -q -c constraints.txt -e ".[bench]"
 	$(PY) -m benchmarks $(ARGS)
 
 format: venv

@@ -2,9 +2,9 @@
 
 import sys
 
-from benchmarks import change_tables, smallest
+from benchmarks import change_tables, six_way, smallest
 
-BENCHMARKS = {"smallest": smallest.main, "change_tables": change_tables.main}
+BENCHMARKS = {"smallest": smallest.main, "change_tables": change_tables.main, "six_way": six_way.main}
 
 
 def main() -> None:

@@ -33,7 +33,8 @@ def main() -> None:
         console, results = Console(), list[dict[str, object]]()
         tpch.load(wh, data)
         for technique in TECHNIQUES:
-            wh.sql(f"CREATE MATERIALIZED VIEW v_{technique} TBLPROPERTIES (deltaic.technique = '{technique}') AS {QUERY}")
+            pinned = f"TBLPROPERTIES (deltaic.technique = '{technique}')"
+            wh.sql(f"CREATE MATERIALIZED VIEW v_{technique} {pinned} AS {QUERY}")
         for number, share in enumerate(SHARES):
             tpch.change(wh, share, number)
             results += [measured(wh, technique, share) for technique in TECHNIQUES]
