@@ -60,7 +60,7 @@ def formula(name: str, technique: str) -> int | None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
-        console, results = Console(), list[dict[str, object]]()
+        console, results = Console(width=150), list[dict[str, object]]()
         prepare(wh)
         for name, technique in [(view, technique) for view in VIEWS for technique in techniques(view)]:
             results.append(measured(wh, name, technique))

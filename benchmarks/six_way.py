@@ -30,7 +30,7 @@ def main() -> None:
     data = Path(os.environ.get("BENCH_DATA", Path(tempfile.gettempdir()) / "deltaic-bench"))
     data.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
-        console, results = Console(), list[dict[str, object]]()
+        console, results = Console(width=150), list[dict[str, object]]()
         tpch.load(wh, data)
         for technique in TECHNIQUES:
             pinned = f"TBLPROPERTIES (deltaic.technique = '{technique}')"

@@ -25,7 +25,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
         prepare(wh)
         results = [measured(wh, name, use_rs) for name in VIEWS for use_rs in (True, False)]
-        Console().print(shown(results, noop(wh)))
+        Console(width=150).print(shown(results, noop(wh)))
         keep(results)
 
 

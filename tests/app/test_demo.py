@@ -20,7 +20,7 @@ from deltaic.app.failure import ExitCode
 from deltaic.app.report import Report
 from deltaic.app.retail import VIEWS, batches, tables
 
-SOME = ("Extremes", "CitySales", "TopCities")
+SOME = ("CitySales", "SSFullInfo", "TopCities")
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def test_a_small_demo(few_views: None, tmp_path: Path) -> None:
     assert told["nothing_changed"]["jobs"] == 0
     (batch,) = told["batches"]
     assert {view["view"]: view["mode"] for view in batch["views"]} == {
-        "Extremes": "incremental",
         "CitySales": "incremental",
+        "SSFullInfo": "incremental",
         "TopCities": "full",
     }
     assert all(view["equal"] and view["recompute_seconds"] > 0 for view in batch["views"])
