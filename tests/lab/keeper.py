@@ -64,7 +64,11 @@ class KeptView:
     def relation(self, scan: Scan) -> str:
         name = self.table if scan.source == VIEW else scan.source
         suffix = "" if scan.state is State.NEW else f"__{scan.state.value}"
-        return quote(name + suffix)
+        whole = quote(name + suffix)
+        if scan.near is None:
+            return whole
+        values = f"SELECT {quote(scan.near.value)} FROM {quote(scan.near.binding)}"
+        return f"(SELECT * FROM {whole} WHERE {quote(scan.near.column)} IN ({values}))"
 
     def stored(self) -> dict[str, str]:
         """The algebra's column to the stored one."""

@@ -7,7 +7,8 @@ subtrees can be joined in any order. A node's schema is derived from its inputs,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import Union
@@ -120,12 +121,24 @@ class ScanColumn:
 
 
 @dataclass(frozen=True)
+class Near:
+    """Only rows are wanted whose `column`, of the source, is among the values of a column of an earlier binding."""
+
+    column: str
+    binding: str
+    value: str
+
+
+@dataclass(frozen=True)
 class Scan(_Node):
-    """The used columns of one source in one state; a change also has its weight."""
+    """The used columns of one source in one state; a change also has its weight.
+
+    A scan may give all rows where it is `near` some: it stands where a join drops the others."""
 
     source: str
     scanned: tuple[ScanColumn, ...]
     state: State = State.NEW
+    near: Near | None = None
 
     def __post_init__(self) -> None:
         self._check_unique()
@@ -394,6 +407,21 @@ def keep(node: Node) -> tuple[Item, ...]:
 
 def null_item(field: Field) -> Item:
     return Item(field.name, text(f"CAST(NULL AS {field.type})"), field.type, True)
+
+
+def with_leaves(node: Node, turn: Callable[[Node], Node]) -> Node:
+    """The tree with every scan, reference and list of values replaced by what `turn` makes of it."""
+    match node:
+        case Scan() | Ref() | Values():
+            return turn(node)
+        case Join():
+            return replace(node, left=with_leaves(node.left, turn), right=with_leaves(node.right, turn))
+        case Apply():
+            return replace(node, input=with_leaves(node.input, turn), body=with_leaves(node.body, turn))
+        case UnionAll():
+            return replace(node, branches=tuple(with_leaves(branch, turn) for branch in node.branches))
+        case _:
+            return replace(node, input=with_leaves(node.input, turn))
 
 
 def walk(node: Node) -> list[Node]:

@@ -34,6 +34,7 @@ from deltaic.spark.metrics import Measurement, measure
 from deltaic.spark.session import spare_subqueries
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
+from deltaic.store.literals import among
 from deltaic.store.log import Commit, Log
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_counts_rs, read_state_rs
@@ -69,6 +70,8 @@ class Run:
         self.outcome = Outcome()
         self.kept: list[DataFrame] = []
         self.rs_rows: dict[str, int] = {}
+        self.near: dict[str, pa.Table] = {}
+        """Relations that are here, for reads to be narrowed by."""
         self.arrow: pa.Table | None = None
         """The rows to apply, where they are few enough to be here and not in Spark."""
         self.seen = {Only.DELETES: True, Only.AGAIN: False}
@@ -112,6 +115,8 @@ class Run:
                 self.read_state(step)
             case ReadCounts():
                 self.read_counts(step)
+            case Compute(asked=True):
+                self.compute_keys(step)
             case Compute():
                 self.named(self.keep(self.session.sql(step.sql)), step)
             case ComputeDelta():
@@ -153,14 +158,33 @@ class Run:
         name = rf"\b{step.relation}\b"
         return sum(len(re.findall(name, other.sql)) for other in self.plan.steps)
 
+    def compute_keys(self, step: Compute) -> None:
+        """A relation whose values another read is narrowed by; into this process, if it is as small as was thought."""
+        assert step.relation is not None
+        frame = self.session.sql(step.sql)
+        rows = self.collected(frame.limit(RS_ROWS + 1))
+        if rows.num_rows > RS_ROWS:
+            self.named(self.keep(frame), step)
+            return
+        self.near[step.relation] = rows
+        self.named(arrow_to_spark(self.session, rows, frame.schema), step)
+
     def read_state(self, step: ReadState) -> None:
         if step.sql:
-            self.named(self.session.sql(step.sql), step)
+            self.named(self.session.sql(step.sql + self.near_only(step)), step)
             return
         assert step.version is not None
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
         rows = read_state_rs(ref, step.version, dict(step.columns), step.shown)
         self.named_arrow(rows, self.schema(ref, step.version, step.columns), ref, step)
+
+    def near_only(self, step: ReadState) -> str:
+        """The condition, with its values written out, that keeps Spark from reading what no join will meet."""
+        rows = self.near.get(step.near.binding) if step.near else None
+        if rows is None or step.near is None:
+            return ""
+        condition = among(step.near.column, rows[step.near.value])
+        return f"{' AND' if step.shown else ' WHERE'} {condition}"
 
     def read_counts(self, step: ReadCounts) -> None:
         rows, counts, ref = None, step.counts, self.table.ref

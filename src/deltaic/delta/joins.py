@@ -9,18 +9,21 @@ past of a table is dearer to read than its present.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
+from deltaic.algebra.expr import Col, Expr, col, conjunction, join_parts, text
 from deltaic.algebra.nodes import (
     WEIGHT,
     Filter,
     Item,
     Join,
     JoinKind,
+    Near,
     Node,
     Project,
     Scan,
+    State,
+    UnionAll,
     keep,
     walk,
 )
@@ -30,6 +33,11 @@ from deltaic.delta.trees import Sizes, Tree, best
 
 ROWS, CHANGE = 100_000.0, 100.0
 """Of a relation whose size is not known."""
+
+LARGE, FEW = 200_000, 10_000
+"""A table of so many rows is read near the keys that it is joined by, where these are thought to be few."""
+_LITERALS = frozenset({"tinyint", "smallint", "int", "bigint", "string"})
+"""Types whose values can be written into a query, and skip files there."""
 
 
 @dataclass(frozen=True)
@@ -161,10 +169,15 @@ class _Terms:
     def term(self, part: Tree, others: frozenset[int], old: frozenset[int]) -> Node:
         """The delta of `part` with the other leaves, those of `old` as they were."""
         rows, there, left = self.delta(part), part.relations, others
+        expected = self.sizes.delta(part.relations)
         while left:
             following = min(left, key=lambda r: (not self.is_joined(r, there), self.sizes.new[r], r))
-            on = conjunction(*self.conditions(there | {following}, there, frozenset({following})))
+            conditions = self.conditions(there | {following}, there, frozenset({following}))
+            on = conjunction(*conditions)
             leaf = self.leaf(following, past=following in old)
+            if self.sizes.new[following] >= LARGE and expected <= FEW:
+                rows, leaf = self.nearby(rows, leaf, conditions)
+            expected *= self.sizes.new[following] * self.sizes.between(following, there)
             joined = Join(rows, leaf, JoinKind.INNER, on)
             names = tuple(c for c in joined.columns if c not in (WEIGHT, OTHER_WEIGHT))
             rows = joined
@@ -172,6 +185,21 @@ class _Terms:
                 rows = with_weight(joined, names, join_parts(col(WEIGHT), " * ", col(OTHER_WEIGHT)))
             there, left = there | {following}, left - {following}
         return rows
+
+    def nearby(self, rows: Node, leaf: Node, conditions: Sequence[Expr]) -> tuple[Node, Node]:
+        """The rows so far as a binding, and the leaf near the keys in it, if a condition makes two columns equal."""
+        for condition in conditions:
+            names = _equated(condition)
+            if names is None:
+                continue
+            here, there = names if names[0] in rows.columns else names[::-1]
+            if rows.fields[here].type != leaf.fields[there].type or leaf.fields[there].type not in _LITERALS:
+                continue
+            name = self.derivation.next_name("reached")
+            narrowed = _near(leaf, there, name, here)
+            if narrowed is not None:
+                return self.derivation.bind("reached", rows), narrowed
+        return rows, leaf
 
     def leaf(self, relation: int, *, past: bool) -> Node:
         """A leaf as it is; or as it was, with a count beside each row."""
@@ -202,6 +230,33 @@ class _Terms:
 
     def is_joined(self, relation: int, there: frozenset[int]) -> bool:
         return any(tuple(sorted((relation, other))) in self.sizes.selectivity for other in there)
+
+
+def _equated(condition: Expr) -> tuple[str, str] | None:
+    """The two columns of a plain equality."""
+    match condition.parts:
+        case (Col(a), str(sign), Col(b)) if sign.strip() == "=":
+            return a, b
+    return None
+
+
+def _near(node: Node, column: str, binding: str, value: str) -> Node | None:
+    """The node with the scan that `column` comes from, unchanged, near the values."""
+    match node:
+        case Scan(state=State.NEW):
+            origin = next(c.origin for c in node.scanned if c.field.name == column)
+            return replace(node, near=Near(origin, binding, value))
+        case Filter():
+            below = _near(node.input, column, binding, value)
+            return below and replace(node, input=below)
+        case Project() if node.by_name[column].column is not None:
+            below = _near(node.input, node.by_name[column].column or "", binding, value)
+            return below and replace(node, input=below)
+        case UnionAll():  # an old state: the present, and the change with its sign turned
+            place = node.columns.index(column)
+            below = _near(node.branches[0], node.branches[0].columns[place], binding, value)
+            return below and replace(node, branches=(below, *node.branches[1:]))
+    return None
 
 
 def _only(node: Node, names: Iterable[str]) -> tuple[Item, ...]:

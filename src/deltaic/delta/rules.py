@@ -37,6 +37,7 @@ from deltaic.algebra.nodes import (
     null_item,
     pass_through,
     sources,
+    with_leaves,
 )
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
 from deltaic.delta.restrict import restrict
@@ -87,9 +88,13 @@ class Derivation:
         return any(source in self.changed for source in sources(node))
 
     def bind(self, purpose: str, node: Node, counts: ViewCounts | None = None) -> Ref:
-        name = f"{purpose}_{len(self.bindings) + 1}"
+        name = self.next_name(purpose)
         self.bindings.append(Binding(name, node, counts))
         return Ref(name, node.schema)
+
+    def next_name(self, purpose: str) -> str:
+        """The name that the next binding gets."""
+        return f"{purpose}_{len(self.bindings) + 1}"
 
     def old(self, node: Node) -> Node:
         """The node before the change. Sources that did not change are read as they are."""
@@ -335,19 +340,11 @@ def key_exprs(node: Aggregate | Window) -> tuple[Expr, ...]:
 
 def at(node: Node, changed: frozenset[str]) -> Node:
     """The tree with its changed sources read as they were."""
-    match node:
-        case Scan():
-            return replace(node, state=State.OLD) if node.source in changed else node
-        case Ref() | Values():
-            return node
-        case Join():
-            return replace(node, left=at(node.left, changed), right=at(node.right, changed))
-        case Apply():
-            return replace(node, input=at(node.input, changed), body=at(node.body, changed))
-        case UnionAll():
-            return replace(node, branches=tuple(at(b, changed) for b in node.branches))
-        case _:
-            return replace(node, input=at(node.input, changed))
+
+    def past(leaf: Node) -> Node:
+        return replace(leaf, state=State.OLD) if isinstance(leaf, Scan) and leaf.source in changed else leaf
+
+    return with_leaves(node, past)
 
 
 MISMATCH = "DELTAIC_VIEW_MISMATCH"

@@ -50,6 +50,11 @@ class Sizes:
     def moves(self, relation: int) -> bool:
         return self.change[relation] > 0
 
+    def between(self, relation: int, others: frozenset[int]) -> float:
+        """How selective the conditions are that join a relation with others."""
+        pairs = ((relation, o) if relation < o else (o, relation) for o in others)
+        return prod(self.selectivity.get(pair, 1.0) for pair in pairs)
+
     def delta(self, relations: Iterator[int] | Sequence[int] | frozenset[int]) -> float:
         """Rows of the delta of a join: what each relation's change meets in the new ones before and old ones after."""
         inside = sorted(relations)

@@ -9,7 +9,6 @@ from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_e
 from deltaic.algebra.nodes import (
     WEIGHT,
     Aggregate,
-    Apply,
     Field,
     Filter,
     Generate,
@@ -28,6 +27,7 @@ from deltaic.algebra.nodes import (
     null_item,
     pass_through,
     walk,
+    with_leaves,
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
@@ -242,13 +242,19 @@ def _finished(derivation: Derivation, artifact: Node) -> Program:
 def _inlined(program: Program) -> Program:
     """Bindings that are used once, or cost next to nothing, go where they are used."""
     uses = Counter(n.name for b in program.bindings for n in walk(b.node) if isinstance(n, Ref))
+    asked = {n.near.binding for b in program.bindings for n in walk(b.node) if isinstance(n, Scan) and n.near}
     known: dict[str, Node] = {}
     kept: list[Binding] = []
+
+    def inlined(leaf: Node) -> Node:
+        return known.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
+
     for binding in program.bindings:
-        node = simplify(prune(_replaced(binding.node, known)))
+        node = simplify(prune(with_leaves(binding.node, inlined)))
         last = binding is program.bindings[-1]
         often = uses[binding.name]
-        if not last and binding.counts is None and (often <= 1 or (often <= A_FEW and _is_light(node))):
+        apart = last or binding.counts is not None or binding.name in asked
+        if not apart and (often <= 1 or (often <= A_FEW and _is_light(node))):
             known[binding.name] = node
         else:
             kept.append(replace(binding, node=node))
@@ -262,22 +268,6 @@ def _is_light(node: Node) -> bool:
         or (isinstance(n, Scan) and n.state is State.CHANGE)
         for n in walk(node)
     )
-
-
-def _replaced(node: Node, known: dict[str, Node]) -> Node:
-    match node:
-        case Ref():
-            return known.get(node.name, node)
-        case Scan() | Values():
-            return node
-        case Join():
-            return replace(node, left=_replaced(node.left, known), right=_replaced(node.right, known))
-        case Apply():
-            return replace(node, input=_replaced(node.input, known), body=_replaced(node.body, known))
-        case UnionAll():
-            return replace(node, branches=tuple(_replaced(b, known) for b in node.branches))
-        case _:
-            return replace(node, input=_replaced(node.input, known))
 
 
 def program_for(way: Maintenance, known: Known) -> Program | None:

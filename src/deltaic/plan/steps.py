@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import Node, Scan, State, walk
+from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.rules import Binding, ViewCounts
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
@@ -87,6 +87,8 @@ class ReadState(Step):
     version: int | None = None
     columns: tuple[tuple[str, str], ...] = ()
     shown: str | None = None
+    near: Near | None = None
+    """Which rows are enough: the run writes the values into the query, if they are few."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,11 @@ class ReadChange(Step):
 
 @dataclass(frozen=True)
 class Compute(Step):
-    """An intermediate relation that several later steps use, kept while they run."""
+    """An intermediate relation that several later steps use, kept while they run.
+
+    `asked`: a later step looks for rows near its values."""
+
+    asked: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,7 +164,8 @@ def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
     """Temporary views are numbered, so that no user's name ever stands in one."""
     if scan.source == VIEW:
         return VIEW_RELATION
-    return f"__deltaic_{scan.state.value}_{numbers[scan.source]}"
+    near = f"_near_{scan.near.binding}" if scan.near else ""
+    return f"__deltaic_{scan.state.value}_{numbers[scan.source]}{near}"
 
 
 def known_of(reads: Mapping[str, SourceRead], view: StoredView) -> Known:
@@ -177,13 +184,14 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
     program = program_for(way, known)
     if program is None:
         return []
+    program = _far(program, frozenset(key for key, read in reads.items() if State.NEW in read.rs_states))
     numbers = {name: n for n, name in enumerate(reads)}
 
     def named(scan: Scan) -> str:
         return relation_name(scan, numbers)
 
     by_keys = way.way is Way.KEYS or way.by_groups(known)
-    steps = [*_reads(program, reads, numbers, view), *_computes(program, named, view, way, by_keys)]
+    steps = _in_order([*_reads(program, reads, numbers, view), *_computes(program, named, view, way, by_keys)])
     if way.way is Way.CHANGES and not by_keys and may_need_again(way):
         again = again_program(way)
         needed = _not_in(steps, _reads(again, reads, numbers, view))
@@ -198,6 +206,31 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
         needed.append(FindRows("find what the deletions leave of equal rows", sql, ARTIFACT))
         steps.extend(replace(step, only=Only.DELETES) for step in needed)
     return steps
+
+
+def _far(program: Program, small: frozenset[str]) -> Program:
+    """Sources that delta-rs reads are read whole."""
+
+    def far(node: Node) -> Node:
+        return replace(node, near=None) if isinstance(node, Scan) and node.source in small else node
+
+    bindings = tuple(replace(b, node=with_leaves(b.node, far)) for b in program.bindings)
+    return replace(program, bindings=bindings)
+
+
+def _in_order(steps: list[Step]) -> list[Step]:
+    """What is read near the values of a relation is read after that is computed."""
+    asked = {step.near.binding for step in steps if isinstance(step, ReadState) and step.near}
+    late = [step for step in steps if isinstance(step, ReadState) and step.near]
+    found: list[Step] = []
+    for step in steps:
+        if step in late:
+            continue
+        keyed = isinstance(step, Compute) and step.relation in asked
+        found.append(replace(step, asked=True) if keyed and isinstance(step, Compute) else step)
+        if keyed:
+            found.extend(read for read in late if read.near and read.near.binding == step.relation)
+    return found
 
 
 def _not_in(steps: list[Step], more: list[Step]) -> list[Step]:
@@ -257,17 +290,17 @@ def _reads(
     program: Program, reads: Mapping[str, SourceRead], numbers: Mapping[str, int], view: StoredView
 ) -> list[Step]:
     """One step per source and state that the program reads, with only the columns it uses."""
-    used: dict[tuple[str, State], dict[str, None]] = {}
+    used: dict[tuple[str, State, Near | None], dict[str, None]] = {}
     for scan in _scans(program):
-        columns = used.setdefault((scan.source, scan.state), {})
+        columns = used.setdefault((scan.source, scan.state, scan.near), {})
         columns.update(dict.fromkeys(c.origin for c in scan.scanned))
     steps: list[Step] = []
-    for (source, state), columns in used.items():
+    for (source, state, near), columns in used.items():
         if source == VIEW:
             steps.append(_read_view(view))
             continue
         read = reads[source]
-        name = f"__deltaic_{state.value}_{numbers[source]}"
+        name = relation_name(Scan(source, (), state, near), numbers)
         if state is State.CHANGE:
             span = f"{read.old} to {read.new}"
             title = f"read the change of {read.name}, versions {span} ({read.change_note})"
@@ -276,7 +309,11 @@ def _reads(
             version = read.new if state is State.NEW else read.old
             small = state in read.rs_states
             pairs = tuple((column, column) for column in columns)
-            steps.append(_read_state(read.name, read.relation, version, small, name, source, state, pairs, read.shown))
+            step = _read_state(read.name, read.relation, version, small, name, source, state, pairs, read.shown)
+            if near is not None:
+                title = f"{step.title}, near the values of {near.value.split('#')[0]} in {near.binding}"
+                step = replace(step, title=title, near=near)
+            steps.append(step)
     return steps
 
 
