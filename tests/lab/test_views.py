@@ -71,7 +71,7 @@ def first_seeds(config: pytest.Config) -> range:
     if config.getoption("--fuzz"):
         start = int(os.environ.get("FUZZ_START", "100000"))
         return range(start, start + int(os.environ.get("FUZZ_CASES", "10000")), SHARE)
-    return range(0, 150, SHARE)
+    return range(0, 100, SHARE)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
