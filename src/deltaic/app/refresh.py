@@ -160,7 +160,7 @@ class Refresher:
                 key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
                 change.rows, change.reason, change.after, change.upto,
                 self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
-                change.appends, snapshot.rows,
+                change.appends, snapshot.rows, self.can_find(source, snapshot.version, used.get(key, [])),
             )  # fmt: skip
         return reads, changes
 
@@ -171,6 +171,11 @@ class Refresher:
         log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
         versions = ((State.OLD, old), (State.NEW, new))
         return frozenset(state for state, version in versions if why_no_rs_state(log, version, columns) is None)
+
+    def can_find(self, source: Source, version: int, used: list[tuple[str, str]]) -> bool:
+        """Whether delta-rs may look for rows in a source of any size."""
+        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        return self.warehouse.use_rs and _may_be_searched(log, version, columns)
 
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
         log = Log(source.ref, self.warehouse.spark)
@@ -297,6 +302,7 @@ def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredVie
         small,
         table.log.snapshot(version).rows,
         use_rs and _scanned_by_rs(compiled, table),
+        use_rs and _may_be_searched(table.log, version, list(columns.values())),
     )
 
 
@@ -310,7 +316,11 @@ def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
         return False
     stored = [compiled.stored[name] for name in names]
     version = table.log.version()
-    return why_no_rs_state(table.log, version, stored, most_rows=None, most_bytes=SCANNED_BYTES) is None
+    return _may_be_searched(table.log, version, stored)
+
+
+def _may_be_searched(log: Log, version: int, columns: list[str]) -> bool:
+    return why_no_rs_state(log, version, columns, most_rows=None, most_bytes=SCANNED_BYTES) is None
 
 
 def write_step(compiled: Compiled, table: ViewTable, known: Known) -> WriteView:

@@ -34,10 +34,10 @@ from deltaic.spark.metrics import Measurement, measure
 from deltaic.spark.session import spare_subqueries
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import RS_ROWS, read_change_rs
-from deltaic.store.literals import among
+from deltaic.store.literals import among, among_rs
 from deltaic.store.log import Commit, Log
 from deltaic.store.progress import Progress
-from deltaic.store.state import read_counts_rs, read_state_rs
+from deltaic.store.state import find_rows_rs, read_counts_rs, read_state_rs
 from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable
 
@@ -171,12 +171,28 @@ class Run:
 
     def read_state(self, step: ReadState) -> None:
         if step.sql:
-            self.named(self.session.sql(step.sql + self.near_only(step)), step)
+            if not self.find_rows(step):
+                self.named(self.session.sql(step.sql + self.near_only(step)), step)
             return
         assert step.version is not None
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
         rows = read_state_rs(ref, step.version, dict(step.columns), step.shown)
         self.named_arrow(rows, self.schema(ref, step.version, step.columns), ref, step)
+
+    def find_rows(self, step: ReadState) -> bool:
+        """Ask delta-rs for the rows that a read is narrowed to; False if Spark must."""
+        rows = self.near.get(step.near.binding) if step.near else None
+        if rows is None or step.near is None or step.version is None or not step.rs_finds:
+            return False
+        condition = among_rs(step.near.column, rows[step.near.value])
+        ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
+        found = condition and find_rows_rs(ref, step.version, dict(step.columns), step.shown, condition)
+        if not isinstance(found, pa.Table):
+            return False
+        path = ref.path or ref.relation
+        self.rs_rows[path] = self.rs_rows.get(path, 0) + (Log(ref).snapshot(step.version).rows or 0)
+        self.named(arrow_to_spark(self.session, found, self.schema(ref, step.version, step.columns)), step)
+        return True
 
     def near_only(self, step: ReadState) -> str:
         """The condition, with its values written out, that keeps Spark from reading what no join will meet."""
@@ -229,6 +245,7 @@ class Run:
             self.seen[Only.DELETES] = bool(pc.any(pc.less(delta[WEIGHT], 0)).as_py())
             self.outcome.delta_rows = delta.num_rows
             if self.seen[Only.DELETES]:
+                self.near[DELTA] = delta.filter(pc.less(delta[WEIGHT], 0))
                 frame = arrow_to_spark(self.session, delta, frame.schema)
             else:
                 self.arrow = self.inserted(delta)

@@ -30,12 +30,11 @@ from deltaic.algebra.stability import unstable_columns
 from deltaic.delta.rules import key_exprs
 from deltaic.plan.bags import hidden_columns
 from deltaic.plan.change import change_table
-from deltaic.plan.maintain import Known, Maintenance, Way
+from deltaic.plan.maintain import ROW_KEY, Known, Maintenance, Way
 from deltaic.plan.outer import Mark, marked
 from deltaic.plan.padding import without_padding
 from deltaic.plan.state import STATE_PREFIX, Kept, kept
 
-ROW_KEY = "__deltaic_row"
 KEY_PREFIX = "__deltaic_k"
 
 

@@ -28,6 +28,10 @@ VIEW = "@view"
 """The source name under which a program reads the view's own table."""
 
 
+ROW_KEY = "__deltaic_row"
+"""The hash of a row, in a view that is kept by rows."""
+
+
 class Way(Enum):
     CHANGES = "change tables"
     KEYS = "keys"

@@ -10,7 +10,7 @@ from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.rules import Binding, ViewCounts
-from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
+from deltaic.plan.maintain import ROW_KEY, VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
     AGAIN,
     AGAIN_KEYS,
@@ -51,6 +51,8 @@ class SourceRead:
     """Whether its change deletes nothing."""
     rows: int | None = None
     """How many it has now."""
+    rs_finds: bool = False
+    """Whether delta-rs may go through it, however large, for some rows."""
 
     @property
     def where(self) -> str:
@@ -89,6 +91,8 @@ class ReadState(Step):
     shown: str | None = None
     near: Near | None = None
     """Which rows are enough: the run writes the values into the query, if they are few."""
+    rs_finds: bool = False
+    """Whether delta-rs may be asked for them."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,8 @@ class StoredView:
     rows: int | None = None
     scanned_by_rs: bool = False
     """Whether delta-rs may go through it, however large, for an answer that is small."""
+    rs_finds: bool = False
+    """Whether it may for rows, by their hash."""
 
 
 def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
@@ -201,11 +207,19 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
     if way.way is Way.ROWS:
         find = rows_artifact(way)
         sql = _stored(render(find.artifact, named), way, view)
-        needed = _not_in(steps, _reads(find, reads, numbers, view))
+        needed = [_near_the_lost(step, view) for step in _not_in(steps, _reads(find, reads, numbers, view))]
         needed.extend(_compute(binding, named) for binding in find.bindings[:-1])
         needed.append(FindRows("find what the deletions leave of equal rows", sql, ARTIFACT))
         steps.extend(replace(step, only=Only.DELETES) for step in needed)
     return steps
+
+
+def _near_the_lost(step: Step, view: StoredView) -> Step:
+    """Of the view only rows are wanted that may be equal to one that goes."""
+    if not isinstance(step, ReadState) or step.source != VIEW or view.by_rs:
+        return step
+    near = Near(view.columns[ROW_KEY], DELTA, ROW_KEY)
+    return replace(step, title=f"{step.title}, near the rows that go", near=near, rs_finds=view.rs_finds)
 
 
 def _far(program: Program, small: frozenset[str]) -> Program:
@@ -312,7 +326,7 @@ def _reads(
             step = _read_state(read.name, read.relation, version, small, name, source, state, pairs, read.shown)
             if near is not None:
                 title = f"{step.title}, near the values of {near.value.split('#')[0]} in {near.binding}"
-                step = replace(step, title=title, near=near)
+                step = replace(step, title=title, near=near, rs_finds=read.rs_finds)
             steps.append(step)
     return steps
 

@@ -6,26 +6,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaic.algebra.expr import quote
+from deltaic.store.quoting import rs_quoted
 
-MOST = 1_000
-"""More values than this are written as a range."""
+MOST, MOST_FOR_RS = 1_000, 20_000
+"""More values than this are written as a range for Spark, and not at all for delta-rs."""
 
 
 def among(column: str, values: pa.ChunkedArray) -> str:
-    """A condition that holds where the column is one of the values; it may hold elsewhere."""
-    known = pc.drop_null(values).unique()
-    if not len(known):
-        return "FALSE"
-    if pa.types.is_string(known.type) and pc.any(pc.match_substring_regex(known, r"['\\\\]")).as_py():
-        return "TRUE"  # how these are written is a matter of settings
+    """A condition for Spark that holds where the column is one of the values; it may hold elsewhere."""
+    known = _written(values)
+    if known is None:
+        return "TRUE"
     if len(known) <= MOST:
-        listed = ", ".join(_literal(value) for value in known.to_pylist())
-        return f"{quote(column)} IN ({listed})"
+        return _listed(quote(column), known)
     least, most = pc.min(known).as_py(), pc.max(known).as_py()
     return f"{quote(column)} BETWEEN {_literal(least)} AND {_literal(most)}"
 
 
+def among_rs(column: str, values: pa.ChunkedArray) -> str | None:
+    """The same for delta-rs; None if there are too many values."""
+    known = _written(values)
+    return None if known is None or len(known) > MOST_FOR_RS else _listed(rs_quoted(column), known)
+
+
+def _written(values: pa.ChunkedArray) -> pa.Array | None:
+    """The values, each once; None if how they are written is a matter of settings."""
+    known = pc.drop_null(values).unique()
+    quotes = pa.types.is_string(known.type) and pc.any(pc.match_substring_regex(known, r"['\\\\]")).as_py()
+    return None if quotes else known
+
+
+def _listed(column: str, known: pa.Array) -> str:
+    if not len(known):
+        return "FALSE"
+    return f"{column} IN ({', '.join(_literal(value) for value in known.to_pylist())})"
+
+
 def _literal(value: int | str) -> str:
-    if isinstance(value, str):
-        return f"'{value}'"
-    return f"{value}L" if abs(value) > 2**31 - 1 else str(value)
+    return f"'{value}'" if isinstance(value, str) else str(value)

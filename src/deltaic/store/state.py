@@ -59,9 +59,22 @@ def _files(path: str, version: int) -> list[str]:
 
 def read_state_rs(ref: TableRef, version: int, columns: Mapping[str, str], shown: str | None = None) -> pa.Table:
     """These columns of a version, each under the name beside it; of the rows that are shown, if some are not."""
-    wanted = ", ".join(f"{rs_quoted(name)} AS {rs_quoted(given)}" for name, given in columns.items())
     where = f" WHERE {rs_quoted(shown)}" if shown else ""
-    return _asked(f"SELECT {wanted} FROM state{where}", state=(ref, version))
+    return _asked(f"SELECT {_wanted(columns)} FROM state{where}", state=(ref, version))
+
+
+def find_rows_rs(
+    ref: TableRef, version: int, columns: Mapping[str, str], shown: str | None, condition: str
+) -> pa.Table | None:
+    """The same of the rows that a condition finds in a table of any size; None if they are too many."""
+    where = f"{condition} AND {rs_quoted(shown)}" if shown else condition
+    sql = f"SELECT {_wanted(columns)} FROM state WHERE {where} LIMIT {STATE_ROWS + 1}"
+    rows = _asked(sql, state=(ref, version))
+    return rows if rows.num_rows <= STATE_ROWS else None
+
+
+def _wanted(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{rs_quoted(name)} AS {rs_quoted(given)}" for name, given in columns.items())
 
 
 def read_difference_rs(
