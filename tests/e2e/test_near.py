@@ -30,7 +30,9 @@ QUERIES = {
 def test_reads_near_the_change(wh: Warehouse, use_rs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     wh.use_rs = use_rs
     monkeypatch.setattr(joins, "LARGE", 1)
-    monkeypatch.setitem(why_no_rs_state.__kwdefaults__, "most_rows", 0)
+    defaults = why_no_rs_state.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "most_rows", 0)
     wh.script(SETUP)
     views = [Kept(wh, name, query) for name, query in QUERIES.items()]
     for number, batch in enumerate(HISTORY):
