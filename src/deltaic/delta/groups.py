@@ -156,8 +156,7 @@ class _Sum:
         known = col(self.known(state).name)
         if self.is_count:
             return join_parts("coalesce(", known, ", 0L)")
-        total = col(self.total(state).name)
-        return join_parts("CASE WHEN ", known, " > 0 THEN CAST(", total, f" AS {self.item.type}) END")
+        return join_parts("CASE WHEN ", known, " > 0 THEN ", col(self.total(state).name), " END")
 
 
 def _both_states(derivation: Derivation, node: Aggregate, *, of_old: bool, only_different: bool) -> Node | None:
