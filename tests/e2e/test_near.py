@@ -9,12 +9,13 @@ from tests.e2e.conftest import Kept
 
 SETUP = """
 CREATE TABLE a (k INT, s STRING, v INT); CREATE TABLE b (k INT, n BIGINT, w STRING); CREATE TABLE c (n BIGINT, x INT);
-INSERT INTO a VALUES (1, 'x', 1), (2, 'it''s', 2), (2, 'it''s', 2), (NULL, 'y', 3);
-INSERT INTO b VALUES (1, 10, 'x'), (1, 5000000000, 'y'), (2, -9223372036854775808, 'it''s'), (NULL, 20, NULL);
+INSERT INTO a VALUES (1, 'x', 1), (2, 'it''s', 2), (2, 'it''s', 2), (NULL, 'y', 3), (4, concat('a$', '{x}b'), 4);
+INSERT INTO b VALUES (1, 10, 'x'), (1, 5000000000, 'y'), (2, -9223372036854775808, 'it''s'), (NULL, 20, NULL),
+  (4, 10, concat('a$', '{x}b'));
 INSERT INTO c VALUES (10, 1), (10, 1), (5000000000, 2), (-9223372036854775808, 3), (NULL, 4)
 """
 HISTORY = [
-    "INSERT INTO a VALUES (1, 'y', 9), (3, 'z', 3)",
+    "INSERT INTO a VALUES (1, 'y', 9), (3, 'z', 3); INSERT INTO a SELECT k, s, 5 FROM a WHERE k = 4",
     "DELETE FROM c WHERE x = 1; UPDATE b SET n = 10 WHERE n = 5000000000; INSERT INTO c VALUES (10, 7)",
     "UPDATE a SET s = 'it''s' WHERE k = 1; DELETE FROM b WHERE w = 'x'; INSERT INTO b VALUES (3, 10, 'z')",
     "INSERT INTO a VALUES (NULL, NULL, 0)",

@@ -6,9 +6,17 @@ import itertools
 import random
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pytest
 
 from deltaic.delta.trees import Sizes, Tree, accesses, best, cost, singletons
+from deltaic.plan.maintain import Known, Maintenance
+from deltaic.plan.program import program_for
+from deltaic.store.literals import among, among_rs
+from tests.lab.case import Case, View
+from tests.lab.duck import Duck
+from tests.lab.keeper import keep_case
+from tests.lab.outer_trees import outer_tables
 
 THREE = Sizes([100, 200, 1_000_000], [90, 180, 999_000], [10, 20, 1000], {(0, 1): 0.01, (1, 2): 0.001})
 
@@ -70,6 +78,32 @@ def test_ten_relations_are_planned() -> None:
     for graph in (sizes.selectivity, every, {(0, b): 0.01 for b in range(1, 10)}):
         found = best(Sizes(sizes.new, sizes.old, sizes.change, graph))
         assert found.relations == frozenset(range(10))
+
+
+def test_a_change_of_no_rows_is_a_change() -> None:
+    """A row that came and went again: the source has changed, by nothing."""
+    duck = Duck()
+    tables, _ = outer_tables(1)
+    for query in ("SELECT r.a, s.c FROM r JOIN s ON r.a = s.a", "SELECT s.c, r.a FROM s JOIN r ON r.a = s.a"):
+        case = Case(tables, (View("v0", query, ()),), (), 1)
+        duck.reset(case)
+        way = keep_case(duck, case)[0][-1].way
+        assert isinstance(way, Maintenance)
+        program = program_for(way, Known(frozenset({"r"}), changes={"r": 0}))
+        assert program is not None
+        assert [str(join.tree) for join in program.joins] in (["(d0 d1)"], ["(d1 d0)"])
+    duck.close()
+
+
+def test_values_in_a_query() -> None:
+    texts, large = pa.chunked_array([["x", None, "y", "x"]]), pa.chunked_array([pa.array(["it's"], pa.large_string())])
+    numbers = pa.chunked_array([list(range(-1, 2000))])
+    assert among("a`b", texts) == "`a``b` IN ('x', 'y')"
+    assert among_rs('a"b', texts) == "\"a\"\"b\" IN ('x', 'y')"
+    assert among("n", numbers) == "`n` BETWEEN -1 AND 1999"
+    assert among_rs("n", pa.chunked_array([pa.array([None], pa.int32())])) == "FALSE"
+    for odd in (large, pa.chunked_array([["a${x}b"]]), pa.chunked_array([["\\"]])):
+        assert (among("s", odd), among_rs("s", odd)) == ("TRUE", None)
 
 
 def random_sizes(choice: random.Random, count: int) -> Sizes:

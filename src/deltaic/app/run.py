@@ -32,7 +32,7 @@ from deltaic.plan.steps import (
 )
 from deltaic.spark.metrics import Measurement, measure
 from deltaic.spark.session import spare_subqueries
-from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.arrow import arrow_to_spark, has_arrow_types
 from deltaic.store.change import RS_ROWS, read_change_rs
 from deltaic.store.literals import among, among_rs
 from deltaic.store.log import Commit, Log
@@ -162,8 +162,8 @@ class Run:
         """A relation whose values another read is narrowed by; into this process, if it is as small as was thought."""
         assert step.relation is not None
         frame = self.session.sql(step.sql)
-        rows = self.collected(frame.limit(RS_ROWS + 1))
-        if rows.num_rows > RS_ROWS:
+        rows = self.collected(frame.limit(RS_ROWS + 1)) if has_arrow_types(frame.schema) else None
+        if rows is None or rows.num_rows > RS_ROWS:
             self.named(self.keep(frame), step)
             return
         self.near[step.relation] = rows

@@ -73,7 +73,9 @@ class Graph:
 
     def sizes(self, rows: Mapping[str, int], changes: Mapping[str, int], changed: frozenset[str]) -> Sizes:
         new = [_size(leaf, rows, ROWS) for leaf in self.leaves]
-        change = [_size(leaf, changes, CHANGE, changed) for leaf in self.leaves]
+        # a source may have changed by rows that cancel out: it moves all the same
+        at_least = {source: max(changes[source], 1) for source in changes}
+        change = [_size(leaf, at_least, CHANGE, changed) for leaf in self.leaves]
         old = [n + c for n, c in zip(new, change, strict=True)]
         selectivity: dict[tuple[int, int], float] = {}
         for condition in self.conditions:

@@ -52,6 +52,15 @@ def arrow_schema(schema: st.StructType) -> pa.Schema:
     return pa.schema([pa.field(field.name, arrow_type(field.dataType), field.nullable) for field in schema.fields])
 
 
+def has_arrow_types(schema: st.StructType) -> bool:
+    """Whether rows of this schema can come into this process and go back."""
+    try:
+        arrow_schema(schema)
+    except TypeNotStorable:
+        return False
+    return True
+
+
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The same values under `schema`, columns taken by name. A value that does not fit is an error.
 

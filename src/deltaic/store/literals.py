@@ -30,10 +30,12 @@ def among_rs(column: str, values: pa.ChunkedArray) -> str | None:
 
 
 def _written(values: pa.ChunkedArray) -> pa.Array | None:
-    """The values, each once; None if how they are written is a matter of settings."""
+    """The values, each once; None if how they are written is a matter of settings, or if Spark would put variables in."""
     known = pc.drop_null(values).unique()
-    quotes = pa.types.is_string(known.type) and pc.any(pc.match_substring_regex(known, r"['\\\\]")).as_py()
-    return None if quotes else known
+    if pa.types.is_integer(known.type):
+        return known
+    texts = known.cast(pa.string())
+    return None if pc.any(pc.match_substring_regex(texts, r"['\\\\$]")).as_py() else texts
 
 
 def _listed(column: str, known: pa.Array) -> str:
