@@ -30,7 +30,7 @@ def among_rs(column: str, values: pa.ChunkedArray) -> str | None:
 
 
 def _written(values: pa.ChunkedArray) -> pa.Array | None:
-    """The values, each once; None if how they are written is a matter of settings, or if Spark would put variables in."""
+    """The values, each once; None if settings decide how they are read, or Spark would put variables into them."""
     known = pc.drop_null(values).unique()
     if pa.types.is_integer(known.type):
         return known
