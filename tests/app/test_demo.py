@@ -20,7 +20,7 @@ from deltaic.app.failure import ExitCode
 from deltaic.app.report import Report
 from deltaic.app.retail import VIEWS, batches, tables
 
-SOME = ("CitySales", "SSFullInfo", "TopCities")
+SOME = ("CitySales", "SSFullInfo")
 
 
 @pytest.fixture
@@ -40,7 +40,6 @@ def test_a_small_demo(few_views: None, tmp_path: Path) -> None:
     assert {view["view"]: view["mode"] for view in batch["views"]} == {
         "CitySales": "incremental",
         "SSFullInfo": "incremental",
-        "TopCities": "full",
     }
     assert all(view["equal"] and view["recompute_seconds"] > 0 for view in batch["views"])
     assert set(batch["change_rows"]) == {"sales", "stores"}
