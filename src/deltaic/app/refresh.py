@@ -15,14 +15,15 @@ from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.compile import Compiled, Source, pinned_text
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.report import Report
-from deltaic.app.run import Outcome, Run
+from deltaic.app.run import WHOLE_ROWS, Outcome, Run, few
+from deltaic.app.settings import Settings
 from deltaic.app.why_full import digest, recoverable, size_reasons, source_reasons, view_reasons
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, known_of, refresh_steps
 from deltaic.sql.statements import Policy
-from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
+from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
@@ -50,6 +51,8 @@ class Plan:
     """A source's path to its name, to say whose rows were read."""
     known: Known | None = None
     """What an incremental refresh was planned by."""
+    writer: str = "spark"
+    """What an incremental refresh is written by: spark, delta-rs, or marks (deletion vectors)."""
 
 
 class Refresher:
@@ -173,9 +176,9 @@ class Refresher:
         return frozenset(state for state, version in versions if why_no_rs_state(log, version, columns) is None)
 
     def can_find(self, source: Source, version: int, used: list[tuple[str, str]]) -> bool:
-        """Whether delta-rs may look for rows in a source of any size."""
+        """Whether rows may be looked for in the files of a source, of any size."""
         log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
-        return self.warehouse.use_rs and _may_be_searched(log, version, columns)
+        return self.warehouse.use_rs and _may_be_looked_up(log, version, columns)
 
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
         log = Log(source.ref, self.warehouse.spark)
@@ -199,13 +202,15 @@ class Refresher:
                 hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
             )
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
-        mode, technique, known = "full", "recompute", None
+        mode, technique, known, writer = "full", "recompute", None, "spark"
         steps: list[Step] = []
         if reasons:
             steps = [self.full_step(compiled, reads, table)]
         else:
             assert isinstance(compiled.way, Maintenance)
             stored = stored_view(compiled, table, self.warehouse.use_rs)
+            writer = self.writer(compiled, table, reads, known_of(reads, stored))
+            stored = replace(stored, marked=writer == "marks")
             steps = refresh_steps(compiled.way, reads, stored)
             if not steps:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
@@ -214,14 +219,27 @@ class Refresher:
             mode, technique = "incremental", technique_name(compiled.way, known)
         why = tuple(reasons)
         progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why)
-        return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known)
+        return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer)
+
+    def writer(self, compiled: Compiled, table: ViewTable, reads: Mapping[str, SourceRead], known: Known) -> str:
+        """delta-rs writes the files anew that have a row to replace: right for a small view. In a large one such rows
+        are marked; Spark does what neither can."""
+        if not self.warehouse.use_rs:
+            return "spark"
+        assert isinstance(compiled.way, Maintenance)
+        key = [compiled.stored[name] for name in compiled.way.replaced(known)]
+        size = table.log.snapshot().bytes or 0
+        small = size <= Settings.of(self.warehouse.spark).marked_bytes
+        if not (small and few(reads)) and table.why_not_marked(key) is None:
+            return "marks"
+        return "delta-rs" if few(reads) and table.can_use_rs(table.log.snapshot()) else "spark"
 
     def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
         query = recompute_sql(compiled, reads)
         columns = stored_columns(compiled)
         if _same_columns(table, compiled):
             rows = table.log.snapshot().rows
-            small = self.warehouse.use_rs and rows is not None and rows <= RS_ROWS
+            small = self.warehouse.use_rs and rows is not None and rows <= WHOLE_ROWS
             overwrite = table.overwrite_sql(query, columns)
             return WriteView("recompute the whole view", overwrite, None, query=query if small else None)
         return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
@@ -302,7 +320,7 @@ def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredVie
         small,
         table.log.snapshot(version).rows,
         use_rs and _scanned_by_rs(compiled, table),
-        use_rs and _may_be_searched(table.log, version, list(columns.values())),
+        use_rs and _may_be_looked_up(table.log, version, list(columns.values())),
     )
 
 
@@ -321,6 +339,10 @@ def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
 
 def _may_be_searched(log: Log, version: int, columns: list[str]) -> bool:
     return why_no_rs_state(log, version, columns, most_rows=None, most_bytes=SCANNED_BYTES) is None
+
+
+def _may_be_looked_up(log: Log, version: int, columns: list[str]) -> bool:
+    return not log.snapshot(version).partition_columns and _may_be_searched(log, version, columns)
 
 
 def write_step(compiled: Compiled, table: ViewTable, known: Known) -> WriteView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,8 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from deltaic.algebra.nodes import WEIGHT, Apply, walk
+from deltaic.algebra.expr import quote
+from deltaic.algebra.nodes import WEIGHT, Apply, Node, Scan, walk
 from deltaic.app.compile import Compiled
+from deltaic.app.reach import reach
+from deltaic.errors import HistoryGone
 from deltaic.plan.maintain import VIEW, Maintenance, Way
 from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP
 from deltaic.plan.steps import (
@@ -23,28 +26,37 @@ from deltaic.plan.steps import (
     ComputeAgain,
     ComputeDelta,
     FindRows,
+    MarkRows,
     Only,
     ReadChange,
     ReadCounts,
     ReadState,
+    SourceRead,
     Step,
     WriteView,
+    relation_name,
 )
 from deltaic.spark.metrics import Measurement, measure
 from deltaic.spark.session import spare_subqueries
 from deltaic.store.arrow import arrow_to_spark, has_arrow_types
 from deltaic.store.change import RS_ROWS, read_change_rs
-from deltaic.store.literals import among, among_rs
+from deltaic.store.literals import among
 from deltaic.store.log import Commit, Log
+from deltaic.store.lookup import find_rows
+from deltaic.store.marks import Found
 from deltaic.store.progress import Progress
-from deltaic.store.state import find_rows_rs, read_counts_rs, read_state_rs
+from deltaic.store.state import STATE_ROWS, read_counts_rs, read_state_rs
 from deltaic.store.table import TableRef
-from deltaic.store.view import ViewTable
+from deltaic.store.view import ViewTable, plain_timestamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltaic.app.refresh import Plan
+
+
+WHOLE_ROWS = 20_000
+"""A view of so few rows is written whole without Spark."""
 
 
 @dataclass
@@ -70,18 +82,26 @@ class Run:
         self.outcome = Outcome()
         self.kept: list[DataFrame] = []
         self.rs_rows: dict[str, int] = {}
+        self.held: dict[str, pa.Table] = {}
+        """What was read into this process, under the names of the relations that Spark has it by."""
+        self.nodes: dict[str, Node] = {}
         self.near: dict[str, pa.Table] = {}
         """Relations that are here, for reads to be narrowed by."""
         self.arrow: pa.Table | None = None
         """The rows to apply, where they are few enough to be here and not in Spark."""
-        self.seen = {Only.DELETES: True, Only.AGAIN: False}
+        self.found: Found | None = None
+        """Where in the view the rows are that go, if it is known."""
+        self.seen = {Only.DELETES: True, Only.EQUALS: True, Only.AGAIN: False}
         """What steps wait for, as far as it is known yet."""
+        self.delta_schema: StructType
+        self.few = True
         self.commit: Commit
         self.plan: Plan
         self.measured: Measurement
 
     def walk(self, plan: Plan) -> Outcome:
         self.plan = plan
+        self.few = few(plan.reads)
         small = self.is_small(plan)
         if self.compiled.node is not None and any(isinstance(node, Apply) for node in walk(self.compiled.node)):
             spare_subqueries(self.session)
@@ -101,9 +121,7 @@ class Run:
         """Whether the delta may come through this process, to be written without Spark."""
         if plan.mode != "incremental" or not self.use_rs:
             return False
-        rows = [read.change_rows for read in plan.reads.values() if read.changed]
-        few = all(count is not None and count <= RS_ROWS for count in rows)
-        return few and self.table.can_use_rs(self.table.log.snapshot())
+        return plan.writer != "spark" and self.few
 
     def take(self, step: Step, small: bool) -> None:
         if step.only is not None and not self.seen[step.only]:
@@ -123,6 +141,8 @@ class Run:
                 self.compute(step, small)
             case ComputeAgain():
                 self.compute_again(step)
+            case MarkRows():
+                self.mark_rows(step, small)
             case FindRows():
                 self.compute_artifact(step, small)
             case WriteView():
@@ -161,18 +181,36 @@ class Run:
     def compute_keys(self, step: Compute) -> None:
         """A relation whose values another read is narrowed by; into this process, if it is as small as was thought."""
         assert step.relation is not None
+        assert step.node is not None
         frame = self.session.sql(step.sql)
-        rows = self.collected(frame.limit(RS_ROWS + 1)) if has_arrow_types(frame.schema) else None
-        if rows is None or rows.num_rows > RS_ROWS:
+        asked = {
+            s.near.value
+            for s in self.plan.steps
+            if isinstance(s, ReadState) and s.near and s.near.binding == step.relation
+        }
+        self.nodes[step.relation] = step.node
+        told = reach(step.node, frozenset(asked), self.here, self.nodes)
+        if told is not None and told.num_rows <= RS_ROWS:
+            self.near[step.relation] = told
+            self.named(self.keep(frame) if self.uses(step) > 1 else frame, step)
+            return
+        if not self.few or not has_arrow_types(frame.schema):
+            # counted, so that Spark knows its size when it plans a join with it
+            self.keep(frame).count()
+            self.named(frame, step)
+            return
+        rows = self.collected(frame.limit(RS_ROWS + 1))
+        if rows.num_rows > RS_ROWS:
             self.named(self.keep(frame), step)
             return
         self.near[step.relation] = rows
         self.named(arrow_to_spark(self.session, rows, frame.schema), step)
 
     def read_state(self, step: ReadState) -> None:
+        if self.find_rows(step):
+            return
         if step.sql:
-            if not self.find_rows(step):
-                self.named(self.session.sql(step.sql + self.near_only(step)), step)
+            self.named(self.session.sql(step.sql + self.near_only(step)), step)
             return
         assert step.version is not None
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
@@ -180,17 +218,22 @@ class Run:
         self.named_arrow(rows, self.schema(ref, step.version, step.columns), ref, step)
 
     def find_rows(self, step: ReadState) -> bool:
-        """Ask delta-rs for the rows that a read is narrowed to; False if Spark must."""
+        """Find the rows that a read is narrowed to in the files; False if Spark must."""
         rows = self.near.get(step.near.binding) if step.near else None
         if rows is None or step.near is None or step.version is None or not step.rs_finds:
             return False
-        condition = among_rs(step.near.column, rows[step.near.value])
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
-        found = condition and find_rows_rs(ref, step.version, dict(step.columns), step.shown, condition)
-        if not isinstance(found, pa.Table):
+        keys = pa.table({step.near.column: pc.drop_null(rows[step.near.value]).unique()})
+        snapshot = Log(ref).snapshot(step.version)
+        try:
+            found = find_rows(str(ref.path), snapshot, keys, dict(step.columns), step.shown, STATE_ROWS)
+        except (LookupError, HistoryGone):  # files or a log of a form that only Spark reads
+            found = None
+        if found is None:
             return False
-        path = ref.path or ref.relation
-        self.rs_rows[path] = self.rs_rows.get(path, 0) + (Log(ref).snapshot(step.version).rows or 0)
+        self.scanned(ref, snapshot.rows)
+        assert step.relation is not None
+        self.held[step.relation] = found
         self.named(arrow_to_spark(self.session, found, self.schema(ref, step.version, step.columns)), step)
         return True
 
@@ -211,8 +254,7 @@ class Run:
         if rows is None:
             self.named(self.session.sql(step.sql), step)
             return
-        path = ref.path or ref.relation
-        self.rs_rows[path] = self.rs_rows.get(path, 0) + (self.table.log.snapshot(step.version).rows or 0)
+        self.scanned(ref, self.table.log.snapshot(step.version).rows)
         fields = self.schema(ref, step.version, zip(counts.keys, step.names, strict=False)).fields
         keys = fields or [StructField(step.names[0], IntegerType(), False)]
         wanted = StructType([*keys, *(StructField(name, LongType(), False) for name in step.names[-2:])])
@@ -224,9 +266,18 @@ class Run:
         return StructType([StructField(given, stored[name].dataType, stored[name].nullable) for name, given in columns])
 
     def named_arrow(self, rows: pa.Table, schema: StructType, ref: TableRef, step: Step) -> None:
-        path = ref.path or ref.relation
-        self.rs_rows[path] = self.rs_rows.get(path, 0) + rows.num_rows
+        self.scanned(ref, rows.num_rows)
+        assert step.relation is not None
+        self.held[step.relation] = rows
         self.named(arrow_to_spark(self.session, rows, schema), step)
+
+    def here(self, scan: Scan) -> pa.Table | None:
+        return self.held.get(relation_name(scan, {name: n for n, name in enumerate(self.plan.reads)}))
+
+    def scanned(self, ref: TableRef, rows: int | None) -> None:
+        """Count rows that were read without Spark."""
+        path = ref.path or ref.relation
+        self.rs_rows[path] = self.rs_rows.get(path, 0) + (rows or 0)
 
     # the delta
 
@@ -244,15 +295,40 @@ class Run:
             delta = self.collected(frame)
             self.seen[Only.DELETES] = bool(pc.any(pc.less(delta[WEIGHT], 0)).as_py())
             self.outcome.delta_rows = delta.num_rows
-            if self.seen[Only.DELETES]:
-                self.near[DELTA] = delta.filter(pc.less(delta[WEIGHT], 0))
-                frame = arrow_to_spark(self.session, delta, frame.schema)
-            else:
+            self.arrow, self.delta_schema = delta, frame.schema
+            if not self.seen[Only.DELETES]:
                 self.arrow = self.inserted(delta)
+            elif self.plan.writer != "marks":
+                self.look_for(delta, frame.schema)
         else:
-            self.keep(frame)
+            self.keep(frame).createOrReplaceTempView(DELTA)
             self.outcome.delta_rows = None
-        frame.createOrReplaceTempView(DELTA)
+
+    def look_for(self, delta: pa.Table, schema: StructType) -> None:
+        """Let Spark find what is in the view of the rows that go."""
+        self.arrow, self.near[DELTA] = None, delta.filter(pc.less(delta[WEIGHT], 0))
+        arrow_to_spark(self.session, delta, schema).createOrReplaceTempView(DELTA)
+
+    def mark_rows(self, step: MarkRows, small: bool) -> None:
+        """Find the rows that go, and see whether their hashes tell them from all that stay."""
+        columns = [self.way.key[0], WEIGHT]
+        delta = self.arrow if small else self.session.table(DELTA)
+        assert delta is not None
+        weights = self.collected(delta.select(*columns)) if not isinstance(delta, pa.Table) else delta.select(columns)
+        gone = weights.filter(pc.less(weights[WEIGHT], 0))
+        hashes = pa.table({self.compiled.stored[columns[0]]: gone[columns[0]]})
+        found = self.table.find(hashes)
+        self.scanned(self.table.ref, self.table.log.snapshot(found.version).rows)
+        self.seen[Only.EQUALS] = not _same_rows(found, weights, gone, columns[0])
+        if self.seen[Only.EQUALS]:
+            if isinstance(delta, pa.Table):
+                self.look_for(delta, self.delta_schema)
+            return
+        self.found = found
+        if isinstance(delta, pa.Table):
+            self.arrow = self.inserted(delta.filter(pc.greater(delta[WEIGHT], 0)))
+        else:
+            self.named(self.session.sql(step.sql), step)
 
     def compute_artifact(self, step: Step, small: bool) -> None:
         frame = self.session.sql(step.sql)
@@ -310,12 +386,15 @@ class Run:
     # the commit
 
     def write(self, step: WriteView) -> None:
+        if self.plan.mode == "incremental" and self.plan.writer == "marks":
+            self.commit = self.write_marked(step)
+            return
         if self.plan.mode == "incremental" and self.arrow is not None:
             self.commit = self.write_arrow(self.arrow, step)
             return
         if step.query is not None and self.table.can_use_rs(self.table.log.snapshot()):
-            rows = self.collected(self.session.sql(f"SELECT * FROM (\n{step.query}\n) LIMIT {RS_ROWS + 1}"))
-            if rows.num_rows <= RS_ROWS:
+            rows = self.collected(self.session.sql(f"SELECT * FROM (\n{step.query}\n) LIMIT {WHOLE_ROWS + 1}"))
+            if rows.num_rows <= WHOLE_ROWS:
                 self.outcome.written_by, self.outcome.delta_rows = "delta-rs", rows.num_rows
                 self.commit = self.table.overwrite_rs(rows, self.progress)
                 return
@@ -332,6 +411,34 @@ class Run:
             return self.table.commit_progress_only(self.progress, self.session)
         vectors = step.all_there or not counts[1]
         return self.table.apply_spark(self.session, step.sql, self.progress, vectors=vectors)
+
+    def write_marked(self, step: WriteView) -> Commit:
+        """Rows that go are marked in their files, rows that come are new files."""
+        self.outcome.written_by = "deletion vectors"
+        rows = self.arrow if self.arrow is not None else self.session.table(ARTIFACT)
+        found = self.found or self.find(rows, step.key)
+        if isinstance(rows, pa.Table):
+            rows = rows.filter(pc.equal(rows[OP], 1)).drop_columns([OP])
+            if not found.rows and not rows.num_rows:
+                return self.table.commit_progress_only(self.progress, self.session)
+            return self.table.apply_marked(found, rows, self.progress)
+        names = self.table.physical_names
+        new = rows.filter(f"`{OP}` = 1").selectExpr(*(f"{quote(name)} AS {quote(names[name])}" for name in names))
+
+        def write(folder: str) -> None:
+            with plain_timestamps(self.session):
+                new.write.parquet(folder, compression="snappy")
+
+        return self.table.apply_marked(found, write, self.progress)
+
+    def find(self, artifact: pa.Table | DataFrame, key: tuple[str, ...]) -> Found:
+        """Where the rows are that an artifact takes out."""
+        if isinstance(artifact, pa.Table):
+            gone = artifact.filter(pc.equal(artifact[OP], -1)).select(list(key))
+        else:
+            gone = self.collected(artifact.filter(f"`{OP}` = -1").selectExpr(*map(quote, key)))
+        self.scanned(self.table.ref, self.table.log.snapshot().rows)
+        return self.table.find(gone)
 
     def write_arrow(self, rows: pa.Table, step: WriteView) -> Commit:
         """By delta-rs, unless something about these very rows forbids it."""
@@ -365,6 +472,23 @@ class Run:
         finally:
             spent = time.perf_counter() - started
             self.outcome.timings[stage] = self.outcome.timings.get(stage, 0.0) + spent
+
+
+def _same_rows(found: Found, weights: pa.Table, gone: pa.Table, key: str) -> bool:
+    """Whether the rows that were found are the ones that go.
+
+    They are if the view has exactly as many rows of each hash as go, and none of that hash comes."""
+    if pc.any(pc.is_in(weights.filter(pc.greater(weights[WEIGHT], 0))[key], gone[key].unique())).as_py():
+        return False
+    lost = pa.table({"key": gone[key], "rows": pc.negate(gone[WEIGHT])})
+    there = pa.table({"key": found.values, "rows": pa.repeat(-1, found.rows)})
+    both = pa.concat_tables([lost, there]).group_by("key").aggregate([("rows", "sum")])
+    return not pc.any(pc.not_equal(both["rows_sum"], 0)).as_py()
+
+
+def few(reads: Mapping[str, SourceRead]) -> bool:
+    """Whether no source changed so much that the change is Spark's to read."""
+    return all(r.change_rows is not None and r.change_rows <= RS_ROWS for r in reads.values() if r.changed)
 
 
 def _escaped(name: str) -> str:

@@ -25,6 +25,7 @@ from deltaic.algebra.nodes import (
     State,
     UnionAll,
     keep,
+    sources,
     walk,
 )
 from deltaic.algebra.stability import own_unstable_decisions
@@ -34,8 +35,9 @@ from deltaic.delta.trees import Sizes, Tree, best
 ROWS, CHANGE = 100_000.0, 100.0
 """Of a relation whose size is not known."""
 
-LARGE, FEW = 200_000, 10_000
-"""A table of so many rows is read near the keys that it is joined by, where these are thought to be few."""
+LARGE, FEW, SHARE = 20_000, 10_000, 0.1
+"""A table of so many rows is read near the keys that it is joined by, where these are thought to be few, or at most
+this share of its rows."""
 _LITERALS = frozenset({"tinyint", "smallint", "int", "bigint", "string"})
 """Types whose values can be written into a query, and skip files there."""
 
@@ -140,7 +142,7 @@ class JoinTrees(Derivation):
 
 @dataclass
 class _Terms:
-    derivation: Derivation
+    derivation: JoinTrees
     graph: Graph
     sizes: Sizes
     deltas: dict[int, Node] = field(default_factory=dict)
@@ -177,7 +179,7 @@ class _Terms:
             conditions = self.conditions(there | {following}, there, frozenset({following}))
             on = conjunction(*conditions)
             leaf = self.leaf(following, past=following in old)
-            if self.sizes.new[following] >= LARGE and expected <= FEW:
+            if self.is_large(following) and expected <= max(FEW, SHARE * self.sizes.new[following]):
                 rows, leaf = self.nearby(rows, leaf, conditions)
             expected *= self.sizes.new[following] * self.sizes.between(following, there)
             joined = Join(rows, leaf, JoinKind.INNER, on)
@@ -187,6 +189,10 @@ class _Terms:
                 rows = with_weight(joined, names, join_parts(col(WEIGHT), " * ", col(OTHER_WEIGHT)))
             there, left = there | {following}, left - {following}
         return rows
+
+    def is_large(self, relation: int) -> bool:
+        known = all(source in self.derivation.rows for source in sources(self.graph.leaves[relation]))
+        return known and self.sizes.new[relation] >= LARGE
 
     def nearby(self, rows: Node, leaf: Node, conditions: Sequence[Expr]) -> tuple[Node, Node]:
         """The rows so far as a binding, and the leaf near the keys in it, if a condition makes two columns equal."""

@@ -197,6 +197,13 @@ def rows_artifact(way: Maintenance) -> Program:
     return _finished(derivation, artifact)
 
 
+def rows_put_in(way: Maintenance) -> Program:
+    """The rows that the netted delta puts in, without a look at the view."""
+    delta = Ref(DELTA, (*way.root.schema, Field(WEIGHT, "bigint", False)))
+    more = _repeated(Filter(delta, join_parts(col(WEIGHT), " > 0")))
+    return _finished(Derivation(frozenset()), Project(more, (Item(OP, text("1"), "int", False), *keep(more))))
+
+
 def _row_item(way: Maintenance, suffix: str) -> Item:
     name = way.key[0]
     return Item(name + suffix, col(name), "bigint", False)

@@ -9,6 +9,7 @@ from enum import Enum
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
 from deltaic.algebra.simplify import simplify
+from deltaic.delta.joins import LARGE
 from deltaic.delta.rules import Binding, ViewCounts
 from deltaic.plan.maintain import ROW_KEY, VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
@@ -22,6 +23,7 @@ from deltaic.plan.program import (
     may_need_again,
     program_for,
     rows_artifact,
+    rows_put_in,
 )
 from deltaic.sql.render import render
 
@@ -67,6 +69,7 @@ class Only(Enum):
     """What a step waits to be seen before it is done; without it, it is left out."""
 
     DELETES = "only if rows of the view go away"
+    EQUALS = "only if a row that goes has an equal that stays"
     AGAIN = "only if the change leaves a group untold"
 
 
@@ -122,6 +125,7 @@ class Compute(Step):
     `asked`: a later step looks for rows near its values."""
 
     asked: bool = False
+    node: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,13 @@ class ComputeDelta(Step):
 @dataclass(frozen=True)
 class ComputeAgain(Step):
     """The groups whose new value their old one and the change do not tell, from the sources."""
+
+
+@dataclass(frozen=True)
+class MarkRows(Step):
+    """Where in the view the rows are that go, by their hash. Its SQL gives the rows that come.
+
+    If the view has as many rows of a hash as go, they are the ones, and no row has to be looked at."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,8 @@ class StoredView:
     """Whether delta-rs may go through it, however large, for an answer that is small."""
     rs_finds: bool = False
     """Whether it may for rows, by their hash."""
+    marked: bool = False
+    """Whether rows that go are marked in their files, by deletion vectors."""
 
 
 def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
@@ -190,7 +203,7 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
     program = program_for(way, known)
     if program is None:
         return []
-    program = _far(program, frozenset(key for key, read in reads.items() if State.NEW in read.rs_states))
+    program = _far(program, frozenset(key for key, read in reads.items() if _read_whole(read)))
     numbers = {name: n for n, name in enumerate(reads)}
 
     def named(scan: Scan) -> str:
@@ -210,7 +223,11 @@ def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: Store
         needed = [_near_the_lost(step, view) for step in _not_in(steps, _reads(find, reads, numbers, view))]
         needed.extend(_compute(binding, named) for binding in find.bindings[:-1])
         needed.append(FindRows("find what the deletions leave of equal rows", sql, ARTIFACT))
-        steps.extend(replace(step, only=Only.DELETES) for step in needed)
+        if view.marked:
+            put_in = _stored(render(rows_put_in(way).artifact, named), way, view)
+            title = "find where in the view the rows are that go"
+            steps.append(MarkRows(title, put_in, ARTIFACT, only=Only.DELETES))
+        steps.extend(replace(step, only=Only.EQUALS if view.marked else Only.DELETES) for step in needed)
     return steps
 
 
@@ -222,8 +239,13 @@ def _near_the_lost(step: Step, view: StoredView) -> Step:
     return replace(step, title=f"{step.title}, near the rows that go", near=near, rs_finds=view.rs_finds)
 
 
+def _read_whole(read: SourceRead) -> bool:
+    """Whether a source is so small that looking for rows in it would save nothing."""
+    return State.NEW in read.rs_states and (read.rows or 0) < LARGE
+
+
 def _far(program: Program, small: frozenset[str]) -> Program:
-    """Sources that delta-rs reads are read whole."""
+    """Small sources are read whole."""
 
     def far(node: Node) -> Node:
         return replace(node, near=None) if isinstance(node, Scan) and node.source in small else node
@@ -269,7 +291,7 @@ def _computes(
 
 
 def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
-    return Compute(f"compute {binding.name}", render(binding.node, named), binding.name)
+    return Compute(f"compute {binding.name}", render(binding.node, named), binding.name, node=binding.node)
 
 
 def _read_counts(binding: Binding, view: StoredView) -> ReadCounts:

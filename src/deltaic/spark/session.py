@@ -41,6 +41,9 @@ _WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
 # are an RDD.
 _LOCAL_ROWS = ("spark.sql.execution.arrow.localRelationThreshold", "1MB")
 
+# A delta meets tables many times its size: sending it to where they are is cheaper than sorting both.
+_BROADCAST = ("spark.sql.autoBroadcastJoinThreshold", "64MB")
+
 
 def configure(builder: SparkSession.Builder, *, jars: bool = True) -> SparkSession.Builder:
     """Give a builder of the user's own what Delta needs; `jars=False` where the cluster has them already."""
@@ -104,6 +107,7 @@ def fork(session: SparkSession) -> SparkSession:
     _copy_settings(session, child)
     child.conf.set(*_WHOLE_PATHS_IN_PLANS)
     child.conf.set(*_LOCAL_ROWS)
+    child.conf.set(*_BROADCAST)
     here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
     if here != (child.catalog.currentCatalog(), child.catalog.currentDatabase()):
         child.catalog.setCurrentCatalog(here[0])

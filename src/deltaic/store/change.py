@@ -32,10 +32,10 @@ from deltaic.store.table import Snapshot, TableRef, physical_name
 COUNT = "__deltaic_d"
 """The column that holds a change row's signed count."""
 
-RS_ROWS = 20_000
-"""Above this many change rows, Spark's fixed price is no longer worth avoiding."""
+RS_ROWS = 300_000
+"""A change of more rows is Spark's to read, and what comes of it Spark's to keep."""
 
-RS_BYTES = 1_000_000
+RS_BYTES = 16_000_000
 """The same limit where the log tells sizes only."""
 
 Kind = Literal["none", "feed", "feed-rs", "files", "states-rs"]

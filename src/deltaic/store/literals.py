@@ -6,10 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaic.algebra.expr import quote
-from deltaic.store.quoting import rs_quoted
 
-MOST, MOST_FOR_RS = 1_000, 20_000
-"""More values than this are written as a range for Spark, and not at all for delta-rs."""
+MOST = 1_000
+"""More values than this are written as a range."""
 
 
 def among(column: str, values: pa.ChunkedArray) -> str:
@@ -21,12 +20,6 @@ def among(column: str, values: pa.ChunkedArray) -> str:
         return _listed(quote(column), known)
     least, most = pc.min(known).as_py(), pc.max(known).as_py()
     return f"{quote(column)} BETWEEN {_literal(least)} AND {_literal(most)}"
-
-
-def among_rs(column: str, values: pa.ChunkedArray) -> str | None:
-    """The same for delta-rs; None if there are too many values."""
-    known = _written(values)
-    return None if known is None or len(known) > MOST_FOR_RS else _listed(rs_quoted(column), known)
 
 
 def _written(values: pa.ChunkedArray) -> pa.Array | None:

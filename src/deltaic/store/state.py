@@ -63,16 +63,6 @@ def read_state_rs(ref: TableRef, version: int, columns: Mapping[str, str], shown
     return _asked(f"SELECT {_wanted(columns)} FROM state{where}", state=(ref, version))
 
 
-def find_rows_rs(
-    ref: TableRef, version: int, columns: Mapping[str, str], shown: str | None, condition: str
-) -> pa.Table | None:
-    """The same of the rows that a condition finds in a table of any size; None if they are too many."""
-    where = f"{condition} AND {rs_quoted(shown)}" if shown else condition
-    sql = f"SELECT {_wanted(columns)} FROM state WHERE {where} LIMIT {STATE_ROWS + 1}"
-    rows = _asked(sql, state=(ref, version))
-    return rows if rows.num_rows <= STATE_ROWS else None
-
-
 def _wanted(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{rs_quoted(name)} AS {rs_quoted(given)}" for name, given in columns.items())
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltaic.errors import ConcurrentRefresh, ExistsError, SourceError, UnsupportedError
-from deltaic.store import rs_write, write_sql
+from deltaic.store import marks, rs_write, write_sql
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Commit, Log, last_commit_with_marker
 from deltaic.store.progress import Progress
-from deltaic.store.table import Snapshot, TableRef, first_line
+from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +108,34 @@ class ViewTable:
         path = str(self.ref.path)
         return self._committed(progress, lambda: rs_write.overwrite(path, rows, _transaction(progress)))
 
+    # --- by marking rows ---
+
+    def why_not_marked(self, key: Sequence[str]) -> str | None:
+        """Why rows of this table cannot be marked as deleted by Deltaic itself; None if they can."""
+        return marks.why_not(self.ref.path, self.log.snapshot(), key)
+
+    def find(self, keys: pa.Table) -> marks.Found:
+        """Where the rows of these keys are."""
+        return marks.find(str(self.ref.path), self.log.snapshot(), keys)
+
+    def apply_marked(self, found: marks.Found, rows: pa.Table | Callable[[str], None], progress: Progress) -> Commit:
+        """Take out what was found and put in these rows: at hand, or written by a function into a folder it is given,
+        under the names that columns have in files (`physical_names`)."""
+        path, snapshot = str(self.ref.path), self.log.snapshot(found.version)
+
+        def write() -> None:
+            if isinstance(rows, pa.Table):
+                files = [marks.new_file(path, snapshot, rows)] if rows.num_rows else []
+            else:
+                files = marks.written_by(path, rows)
+            marks.apply(path, found, files, _transaction(progress))
+
+        return self._committed(progress, write)
+
+    @property
+    def physical_names(self) -> dict[str, str]:
+        return {field["name"]: physical_name(field) for field in self.log.snapshot().fields}
+
     # --- either way ---
 
     def commit_progress_only(self, progress: Progress, session: SparkSession | None = None) -> Commit:
@@ -179,13 +207,21 @@ def _transaction(progress: Progress) -> rs_write.Transaction:
     return rs_write.Transaction(TRANSACTION_APP, progress.refresh, progress.to_json())
 
 
+# As INT96, the default, delta-rs misreads instants before 1677 and after 2262.
+_PLAIN_TIMESTAMPS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+
+
+def plain_timestamps(session: SparkSession) -> contextlib.AbstractContextManager[None]:
+    """Files that Spark writes in this block have timestamps that everyone reads alike."""
+    return _set(session, _PLAIN_TIMESTAMPS)
+
+
 def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> None:
     settings = {
         "spark.databricks.delta.commitInfo.userMetadata": progress.to_json(),
         "spark.databricks.delta.write.txnAppId": TRANSACTION_APP,
         "spark.databricks.delta.write.txnVersion": str(progress.refresh),
-        # As INT96, the default, delta-rs misreads instants before 1677 and after 2262.
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        **_PLAIN_TIMESTAMPS,
         # Under DYNAMIC, INSERT OVERWRITE leaves partitions that the new rows do not touch.
         "spark.sql.sources.partitionOverwriteMode": "STATIC",
     }

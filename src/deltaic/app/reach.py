@@ -1,0 +1,107 @@
+"""Which keys a relation can have, from rows that are in this process: enough to read other tables near them.
+
+The answer may hold more rows than the relation, never fewer: filters and counts are passed over, joins are made by
+plain equalities of integers and strings, on which Arrow and Spark agree. So no Spark job is needed to find out what to
+read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+
+from deltaic.algebra.expr import Col, Expr
+from deltaic.algebra.nodes import Filter, Join, JoinKind, Node, Project, Ref, Scan, UnionAll
+
+MOST = 2_000_000
+"""A join of more rows than this is left to Spark."""
+
+
+def reach(
+    node: Node, columns: frozenset[str], rows_of: Callable[[Scan], pa.Table | None], bound: Mapping[str, Node]
+) -> pa.Table | None:
+    """These columns of a relation; None where it cannot be told."""
+    match node:
+        case Scan():
+            rows = rows_of(node)
+            origins = {column.field.name: column.origin for column in node.scanned}
+            if rows is None or not columns <= origins.keys():
+                return None
+            return pa.table({name: rows[origins[name]] for name in sorted(columns)})
+        case Ref():
+            return reach(bound[node.name], columns, rows_of, bound) if node.name in bound else None
+        case Filter():
+            return reach(node.input, columns, rows_of, bound)
+        case Project():
+            return _projected(node, columns, rows_of, bound)
+        case UnionAll():
+            return _united(node, columns, rows_of, bound)
+        case Join(kind=JoinKind.INNER):
+            return _joined(node, columns, rows_of, bound)
+    return None
+
+
+def equalities(on: Expr | None) -> list[tuple[str, str]] | None:
+    """The pairs of columns of a condition that is nothing but plain equalities, all of which must hold."""
+    if on is None:
+        return None
+    words = [part if isinstance(part, Col) else part.strip(" ()\n") for part in on.parts]
+    words = [word for word in words if word != ""]
+    pairs = []
+    for place in range(0, len(words), 4):
+        match words[place : place + 4]:
+            case [Col(left), "=", Col(right)] | [Col(left), "=", Col(right), "AND"]:
+                pairs.append((left, right))
+            case _:
+                return None
+    return pairs if pairs and words[-1] != "AND" else None
+
+
+def _projected(
+    node: Project, columns: frozenset[str], rows_of: Callable[[Scan], pa.Table | None], bound: Mapping[str, Node]
+) -> pa.Table | None:
+    origins = {name: node.by_name[name].column for name in columns}
+    if None in origins.values():
+        return None
+    below = reach(node.input, frozenset(o for o in origins.values() if o), rows_of, bound)
+    return below and pa.table({name: below[origins[name]] for name in sorted(columns)})
+
+
+def _united(
+    node: UnionAll, columns: frozenset[str], rows_of: Callable[[Scan], pa.Table | None], bound: Mapping[str, Node]
+) -> pa.Table | None:
+    names = sorted(columns)
+    parts = []
+    for branch in node.branches:
+        own = dict(zip(node.columns, branch.columns, strict=True))
+        rows = reach(branch, frozenset(own[name] for name in names), rows_of, bound)
+        if rows is None:
+            return None
+        parts.append(pa.table({name: rows[own[name]] for name in names}))
+    if any(part.schema != parts[0].schema for part in parts):
+        return None
+    return pa.concat_tables(parts)
+
+
+def _joined(
+    node: Join, columns: frozenset[str], rows_of: Callable[[Scan], pa.Table | None], bound: Mapping[str, Node]
+) -> pa.Table | None:
+    pairs = equalities(node.on)
+    if pairs is None:
+        return None
+    pairs = [(a, b) if a in node.left.columns else (b, a) for a, b in pairs]
+    sides = []
+    for side, place in ((node.left, 0), (node.right, 1)):
+        keys = frozenset(pair[place] for pair in pairs)
+        rows = reach(side, (columns & frozenset(side.columns)) | keys, rows_of, bound)
+        if rows is None:
+            return None
+        sides.append(rows.combine_chunks().group_by(rows.column_names).aggregate([]))
+    left, right = sides
+    kinds = [(left.schema.field(a).type, right.schema.field(b).type) for a, b in pairs]
+    if any(a != b or not (pa.types.is_integer(a) or pa.types.is_string(a)) for a, b in kinds):
+        return None
+    by = [list(names) for names in zip(*pairs, strict=True)]
+    joined = left.join(right, by[0], by[1], join_type="inner", coalesce_keys=False)
+    return joined.select(sorted(columns)) if joined.num_rows <= MOST else None

@@ -1,0 +1,143 @@
+"""Rows of a large table by the values of some columns, without Spark: of other columns only what is there is kept.
+
+Columns that are looked at are decoded for the row groups whose ranges may hold a value, other columns for those that
+do. A file's deletion vector is taken into account.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyroaring import BitMap
+from pyspark.sql.types import StructType
+
+from deltaic.store.arrow import arrow_type
+from deltaic.store.files import Entry, entries_of
+from deltaic.store.table import Snapshot, physical_name
+from deltaic.store.vectors import read_vector
+
+
+@dataclass(frozen=True)
+class InFile:
+    """What one file has: the places of its rows, and the columns that were asked for, in their order."""
+
+    entry: Entry
+    places: BitMap
+    rows: pa.Table | None
+
+
+def look_up(path: str, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str]) -> Iterator[InFile]:
+    """The rows whose columns named as those of `keys` have, together, the values of one of its rows; NULL equals NULL.
+
+    The table has no partitions, and the columns are top-level ones.
+    """
+    physical = {f["name"]: physical_name(f) for f in snapshot.fields}
+    wanted = keys.rename_columns([physical[name] for name in keys.column_names])
+    others = [physical[name] for name in columns]
+
+    def look(entry: Entry) -> InFile:
+        vector = entry.get("deletionVector")
+        gone = read_vector(path, vector) if vector else None
+        return _in_file(entry, Path(path) / unquote(entry["path"]), wanted, others, gone)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from (found for found in pool.map(look, entries_of(path, snapshot.version)) if found.places)
+
+
+def find_rows(
+    path: str, snapshot: Snapshot, keys: pa.Table, columns: Mapping[str, str], shown: str | None, most: int
+) -> pa.Table | None:
+    """These columns, each under the name beside it, of the rows with one of the keys; None if there are too many."""
+    names = [*columns, *([shown] if shown else [])]
+    found, count = list[pa.Table](), 0
+    for each in look_up(path, snapshot, keys, names):
+        assert each.rows is not None
+        rows = each.rows.rename_columns(names)
+        found.append(rows.filter(rows[shown]).drop_columns([shown]) if shown else rows)
+        count += found[-1].num_rows
+        if count > most:
+            return None
+    schema = StructType.fromJson(json.loads(snapshot.schema_json))
+    none = pa.schema([pa.field(name, arrow_type(schema[name].dataType)) for name in columns]).empty_table()
+    return pa.concat_tables([none, *found], promote_options="permissive").rename_columns(list(columns.values()))
+
+
+def _in_file(entry: Entry, file: Path, wanted: pa.Table, others: Sequence[str], gone: BitMap | None) -> InFile:
+    opened, places, found = pq.ParquetFile(file, memory_map=True), BitMap(), list[pa.Table]()
+    lacking = {*wanted.column_names, *others} - set(opened.schema_arrow.names)
+    if lacking:
+        raise LookupError(f"{file.name} is older than some columns: {', '.join(sorted(lacking))}")
+    first = 0
+    for number in range(opened.num_row_groups):
+        group = opened.metadata.row_group(number)
+        if _may_hold(group, wanted):
+            rows = opened.read_row_group(number, columns=wanted.column_names, use_threads=False)
+            here = _places(_matches(rows, wanted), first)
+            here -= gone or BitMap()
+            places |= here
+            if here and others:
+                found.append(_picked(opened, number, rows, others, pa.array(here.to_array(), pa.uint32()), first))
+        first += group.num_rows
+    return InFile(entry, places, pa.concat_tables(found) if found else None)
+
+
+def _picked(
+    opened: pq.ParquetFile, number: int, rows: pa.Table, names: Sequence[str], places: pa.Array, first: int
+) -> pa.Table:
+    """Columns of some rows of a group; those that were looked at are in `rows`."""
+    at = pc.subtract(places, pa.scalar(first, pa.uint32()))
+    missing = [name for name in names if name not in rows.column_names]
+    more = opened.read_row_group(number, columns=missing, use_threads=False) if missing else rows
+    return pa.table({name: (rows if name in rows.column_names else more)[name].take(at) for name in names})
+
+
+def _places(at: pa.Array, first: int) -> BitMap:
+    moved = pc.add(at, pa.scalar(first, at.type)).cast(pa.uint32())
+    numbers = array.array("I")
+    numbers.frombytes(memoryview(moved.buffers()[1])[: len(moved) * numbers.itemsize])
+    return BitMap(numbers)
+
+
+def _matches(rows: pa.Table, wanted: pa.Table) -> pa.Array:
+    """The numbers of the rows that have one of these keys; NULL is equal to NULL."""
+    masks = [pc.is_in(rows[name], _unique(wanted[name], rows[name].type)) for name in wanted.column_names]
+    at = pc.indices_nonzero(reduce(pc.and_, masks))
+    if len(masks) == 1 or not len(at):
+        return at
+    keys = set(_tuples(wanted.cast(rows.select(wanted.column_names).schema)))
+    each = enumerate(_tuples(rows.select(wanted.column_names).take(at)))
+    return at.take(pa.array([n for n, row in each if row in keys], pa.int64()))
+
+
+def _unique(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    return pc.unique(values.cast(kind))
+
+
+def _tuples(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+
+
+def _may_hold(group: Any, wanted: pa.Table) -> bool:
+    """By the ranges of its columns; a NULL that is wanted may be anywhere."""
+    names = {group.column(n).path_in_schema: n for n in range(group.num_columns)}
+    for name in wanted.column_names:
+        told = group.column(names[name]).statistics
+        plain = pa.types.is_integer(wanted[name].type) or pa.types.is_string(wanted[name].type)
+        if not plain or told is None or not told.has_min_max or wanted[name].null_count:
+            continue
+        ends = pc.min_max(wanted[name]).as_py()
+        if ends["max"] < told.min or ends["min"] > told.max:
+            return False
+    return True
