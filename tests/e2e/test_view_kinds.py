@@ -3,6 +3,7 @@
 import pytest
 
 from deltaic import Warehouse
+from deltaic.app import run
 from tests.e2e.conftest import Kept, check_all
 
 SETUP = """
@@ -104,6 +105,33 @@ def test_kept_through_a_history(wh: Warehouse, group: int) -> None:
         for view in views:
             view.refresh_only(None)
         check_all(views)
+
+
+MARKED = ["inner join", "left join", "group", "having", "distinct", "union all", "window", "not in", "project"]
+
+
+def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large views are: rows that go are marked in their files; in this process, and where the delta is Spark's."""
+    wh.script(SETUP)
+    wh.script("CREATE TABLE twins (a INT, b STRING); INSERT INTO twins VALUES (1, 'x'), (1, 'x'), (1, 'x'), (2, NULL)")
+    kinds = {**{kind: KINDS[kind] for kind in MARKED}, "twins of": "SELECT a, b FROM twins"}
+    views = [Kept(wh, f"`{kind}`", query, "REFRESH POLICY INCREMENTAL STRICT") for kind, query in kinds.items()]
+    twins = [
+        "DELETE FROM twins WHERE a = 2",
+        "INSERT INTO twins VALUES (1, 'x'), (3, 'z')",
+        "UPDATE twins SET b = NULL",
+    ]
+    wh.spark.conf.set("spark.deltaic.writer", "marks")
+    try:
+        for number, batch in enumerate(HISTORY):
+            wh.script(batch)
+            wh.script(twins[number % len(twins)])
+            monkeypatch.setattr(run, "DELTA_ROWS", -1 if number % 2 else 1_000_000)
+            reports = [view.refresh_only(None) for view in views]
+            assert all(r.written_by in ("deletion vectors", "") for r in reports), reports
+            check_all(views)
+    finally:
+        wh.spark.conf.unset("spark.deltaic.writer")
 
 
 def test_a_change_that_is_undone_leaves_the_view_as_it_is(wh: Warehouse) -> None:

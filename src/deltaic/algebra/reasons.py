@@ -34,7 +34,7 @@ class Code(Enum):
     VIEW_EDITED = "the view's table was changed by something else"
     VIEW_MISMATCH = "the change does not fit the rows of the view"
     OVERFLOW = "a number in the change did not fit, though the answer may"
-    WHOLE_CHANGE = "most of a source changed, so a recompute reads less"
+    COST = "a recompute is predicted to be faster"
 
 
 @dataclass(frozen=True)

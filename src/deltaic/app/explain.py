@@ -58,6 +58,7 @@ def explain_refresh(plan: Plan, compiled: Compiled) -> str:
         if read.changed and read.change_rows is not None:
             parts[-1] += f"; at most {read.change_rows:,} change rows"
         parts[-1] += _told_reads(plan, key)
+    parts.extend(plan.choice.lines() if plan.choice else [])
     parts.extend(_joins(plan, compiled))
     for number, step in enumerate(plan.steps, 1):
         into = f" as {step.relation}" if step.relation else ""

@@ -185,7 +185,8 @@ def _behind(late: Mapping[str, int | None]) -> Text:
 
 
 def history_shown(commits: Sequence[Mapping[str, Any]]) -> Table:
-    shown = table("version", "when", "refresh", "mode", "technique", "sources at", "reasons", right=("version",))
+    names = ("version", "when", "refresh", "mode", "technique", "seconds", "predicted", "sources at", "reasons")
+    shown = table(*names, right=("version", "seconds"))
     for commit in commits:
         mode = commit["mode"] or ""
         shown.add_row(
@@ -194,6 +195,8 @@ def history_shown(commits: Sequence[Mapping[str, Any]]) -> Table:
             str(commit["refresh"] or "") or Text(f"not Deltaic's: {commit['operation']}", "yellow"),
             Text(mode, _MODE_STYLE.get(mode, "")),
             commit["technique"] or "",
+            "" if commit["seconds"] is None else f"{commit['seconds']:.2f}",
+            "\n".join(f"{name} {value:.2f}" for name, value in (commit["predicted"] or {}).items()),
             versions(commit["sources"]),
             Text("\n".join(commit["reasons"] or ()), "yellow"),
         )

@@ -12,15 +12,17 @@ from pyspark.sql.types import StructType
 
 from deltaic.algebra.nodes import State
 from deltaic.algebra.reasons import Code, Reason
+from deltaic.app.choice import Choice, learnt_from
 from deltaic.app.compile import Compiled, Source, pinned_text
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.report import Report
 from deltaic.app.run import WHOLE_ROWS, Outcome, Run, few
 from deltaic.app.settings import Settings
-from deltaic.app.why_full import digest, recoverable, size_reasons, source_reasons, view_reasons
+from deltaic.app.why_full import digest, recoverable, source_reasons, view_reasons
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
+from deltaic.plan.cost import delta_rows, price_of_full, price_of_steps, price_of_write
 from deltaic.plan.maintain import Known, Maintenance, Way
-from deltaic.plan.program import ARTIFACT
+from deltaic.plan.program import ARTIFACT, Program, program_for
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, known_of, refresh_steps
 from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, plan_change
@@ -53,6 +55,8 @@ class Plan:
     """What an incremental refresh was planned by."""
     writer: str = "spark"
     """What an incremental refresh is written by: spark, delta-rs, or marks (deletion vectors)."""
+    choice: Choice | None = None
+    """What an incremental refresh and a recompute were predicted to take, where there was a choice."""
 
 
 class Refresher:
@@ -91,12 +95,11 @@ class Refresher:
                 return Plan(definition, None, "noop", "none", (), reads, [], table, last)
         compiled = self.compiled(definition)
         states = self.states(compiled, _not_back(pins or {}, last))
-        reads, changes = self.reads(compiled, states, last, reasons)
+        reads = self.reads(compiled, states, last, reasons)
         if isinstance(compiled.way, Reason):
             reasons.append(compiled.way)
         elif not reasons and not _same_columns(table, compiled):
             reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
-        reasons.extend(size_reasons(definition, compiled, states, changes))
         return self.decided(definition, compiled, table, last, reads, reasons, states)
 
     def compiled(self, definition: Definition) -> Compiled:
@@ -139,11 +142,10 @@ class Refresher:
         states: Mapping[str, Snapshot],
         last: Progress | None,
         reasons: list[Reason],
-    ) -> tuple[dict[str, SourceRead], dict[str, ChangePlan]]:
+    ) -> dict[str, SourceRead]:
         """How each source will be read; what stands against reading its change is added to the reasons."""
         used = compiled.used_columns
         reads: dict[str, SourceRead] = {}
-        changes: dict[str, ChangePlan] = {}
         for key, source in compiled.sources.items():
             snapshot = states[key]
             before = last.sources.get(key) if last else None
@@ -158,14 +160,13 @@ class Refresher:
                 reasons.append(Reason(Code.HISTORY_GONE, gone.what))
                 reads[key] = _whole(key, source, snapshot)
                 continue
-            changes[key] = change
             reads[key] = SourceRead(
                 key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
                 change.rows, change.reason, change.after, change.upto,
                 self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
                 change.appends, snapshot.rows, self.can_find(source, snapshot.version, used.get(key, [])),
             )  # fmt: skip
-        return reads, changes
+        return reads
 
     def small_states(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> frozenset[State]:
         """The states of a source that are cheaper read by delta-rs."""
@@ -202,37 +203,62 @@ class Refresher:
                 hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
             )
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
-        mode, technique, known, writer = "full", "recompute", None, "spark"
+        mode, technique, known, writer, choice = "full", "recompute", None, "spark", None
         steps: list[Step] = []
-        if reasons:
-            steps = [self.full_step(compiled, reads, table)]
-        else:
+        if not reasons:
             assert isinstance(compiled.way, Maintenance)
             stored = stored_view(compiled, table, self.warehouse.use_rs)
-            writer = self.writer(compiled, table, reads, known_of(reads, stored))
-            stored = replace(stored, marked=writer == "marks")
-            steps = refresh_steps(compiled.way, reads, stored)
-            if not steps:
-                return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
             known = known_of(reads, stored)
-            steps.append(write_step(compiled, table, known))
+            program = program_for(compiled.way, known)
+            if program is None:
+                return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
+            settings = Settings.of(self.warehouse.spark)
+            writers = self.writers(compiled, table, reads, stored, program, known, settings)
+            writer = min(writers, key=writers.__getitem__)
+            stored = replace(stored, marked=writer == "marks")
+            steps = [*refresh_steps(compiled.way, reads, stored), write_step(compiled, table, known)]
             mode, technique = "incremental", technique_name(compiled.way, known)
+            choice = Choice(
+                technique,
+                price_of_steps(steps, reads, stored, program, known, writers[writer]),
+                price_of_full(compiled.way, reads, stored),
+                learnt_from(table.log),
+                writers,
+            )
+            dearer = choice.why_full(definition, reads, settings)
+            reasons.extend([dearer] if dearer else [])
+        if reasons:
+            mode, technique, steps = "full", "recompute", [self.full_step(compiled, reads, table)]
         why = tuple(reasons)
-        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why)
-        return Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer)
+        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why, choice=choice)
+        return Plan(
+            definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
+        )
 
-    def writer(self, compiled: Compiled, table: ViewTable, reads: Mapping[str, SourceRead], known: Known) -> str:
-        """delta-rs writes the files anew that have a row to replace: right for a small view. In a large one such rows
-        are marked; Spark does what neither can."""
-        if not self.warehouse.use_rs:
-            return "spark"
-        assert isinstance(compiled.way, Maintenance)
-        key = [compiled.stored[name] for name in compiled.way.replaced(known)]
-        size = table.log.snapshot().bytes or 0
-        small = size <= Settings.of(self.warehouse.spark).marked_bytes
-        if not (small and few(reads)) and table.why_not_marked(key) is None:
-            return "marks"
-        return "delta-rs" if few(reads) and table.can_use_rs(table.log.snapshot()) else "spark"
+    def writers(
+        self,
+        compiled: Compiled,
+        table: ViewTable,
+        reads: Mapping[str, SourceRead],
+        stored: StoredView,
+        program: Program,
+        known: Known,
+        settings: Settings,
+    ) -> dict[str, float]:
+        """Who could write the delta, and what it would take. delta-rs writes the files anew that have a row to replace,
+        marks only say which rows are gone; Spark does what neither can."""
+        way, snapshot = compiled.way, table.log.snapshot()
+        assert isinstance(way, Maintenance)
+        key = [compiled.stored[name] for name in way.replaced(known)]
+        possible = ["spark"]
+        if self.warehouse.use_rs and few(reads) and table.can_use_rs(snapshot):
+            possible.append("delta-rs")
+        if self.warehouse.use_rs and table.why_not_marked(key) is None:
+            possible.append("marks")
+        if settings.writer in possible:
+            possible = [settings.writer]
+        delta = delta_rows(program, known)
+        return {name: price_of_write(name, way, delta, stored, snapshot.bytes or 0) for name in possible}
 
     def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
         query = recompute_sql(compiled, reads)
@@ -252,6 +278,7 @@ class Refresher:
         assert plan.progress is not None
         plan.mode, plan.technique, plan.reasons = "full", "recompute", (reason,)
         figures = {**plan.progress.figures, "mode": "full", "reasons": [str(reason)]}
+        figures.pop("prices", None)  # what it took is the price of both
         plan.progress = replace(plan.progress, technique="recompute", figures=figures)
         plan.steps = [self.full_step(plan.compiled, plan.reads, plan.table)]
         return plan
@@ -291,6 +318,8 @@ class Refresher:
             versions={key: r.new for key, r in plan.reads.items()},
             timings=timings,
             written_by=outcome.written_by,
+            predicted=plan.choice.seconds if plan.choice else {},
+            rows_there={key: read.rows for key, read in plan.reads.items()},
         )
 
     def noop_report(self, plan: Plan, seconds: float) -> Report:
@@ -412,10 +441,14 @@ def progress_of(
     mode: str,
     technique: str,
     reasons: tuple[Reason, ...],
+    choice: Choice | None = None,
 ) -> Progress:
     """What the commit of this refresh will say."""
     sources = {key: SourceState(s.version, s.table_id, _used(compiled, key, s)) for key, s in states.items()}
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
+    figures["started"] = int(time.time() * 1000)
+    if choice is not None:
+        figures.update(choice.recorded())
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
     if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:

@@ -35,7 +35,11 @@ class Report:
     timings: Mapping[str, float] = field(default_factory=dict)
     """Where the seconds went."""
     written_by: str = ""
-    """spark or delta-rs."""
+    """spark, delta-rs or deletion vectors."""
+    predicted: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that each technique which was considered was thought to take."""
+    rows_there: Mapping[str, int | None] = field(default_factory=dict)
+    """Rows that each source has."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -43,7 +47,7 @@ class Report:
     def lines(self) -> list[tuple[str, str]]:
         read = "not measured"
         if self.rows_read is not None:
-            read = ", ".join(f"{name} {rows:,}" for name, rows in self.rows_read.items()) or "none"
+            read = ", ".join(self._read(name, rows) for name, rows in self.rows_read.items()) or "none"
         found = [
             ("view", self.view),
             ("mode", self.mode),
@@ -58,7 +62,13 @@ class Report:
         ]
         if self.written_by:
             found.append(("written by", self.written_by))
+        if self.predicted:
+            found.append(("predicted", ", ".join(f"{name} {value:.2f} s" for name, value in self.predicted.items())))
         return found
+
+    def _read(self, name: str, rows: int) -> str:
+        there = self.rows_there.get(name)
+        return f"{name} {rows:,}" + (f" of {there:,}" if there is not None else "")
 
     def __str__(self) -> str:
         return "\n".join(f"{name + ':':<14}{value}" for name, value in self.lines())

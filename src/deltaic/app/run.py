@@ -38,7 +38,7 @@ from deltaic.plan.steps import (
 )
 from deltaic.spark.metrics import Measurement, measure
 from deltaic.spark.session import spare_subqueries
-from deltaic.store.arrow import arrow_to_spark, has_arrow_types
+from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
 from deltaic.store.change import RS_ROWS, read_change_rs
 from deltaic.store.literals import among
 from deltaic.store.log import Commit, Log
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from deltaic.app.refresh import Plan
 
 
+DELTA_ROWS = 1_000_000
+"""A delta that is thought to have more rows stays in Spark."""
 WHOLE_ROWS = 20_000
 """A view of so few rows is written whole without Spark."""
 
@@ -121,7 +123,8 @@ class Run:
         """Whether the delta may come through this process, to be written without Spark."""
         if plan.mode != "incremental" or not self.use_rs:
             return False
-        return plan.writer != "spark" and self.few
+        fits = plan.choice is None or plan.choice.incremental.delta_rows <= DELTA_ROWS
+        return plan.writer != "spark" and self.few and fits
 
     def take(self, step: Step, small: bool) -> None:
         if step.only is not None and not self.seen[step.only]:
@@ -268,7 +271,7 @@ class Run:
     def named_arrow(self, rows: pa.Table, schema: StructType, ref: TableRef, step: Step) -> None:
         self.scanned(ref, rows.num_rows)
         assert step.relation is not None
-        self.held[step.relation] = rows
+        self.held[step.relation] = without_views(rows)
         self.named(arrow_to_spark(self.session, rows, schema), step)
 
     def here(self, scan: Scan) -> pa.Table | None:
@@ -296,6 +299,7 @@ class Run:
             self.seen[Only.DELETES] = bool(pc.any(pc.less(delta[WEIGHT], 0)).as_py())
             self.outcome.delta_rows = delta.num_rows
             self.arrow, self.delta_schema = delta, frame.schema
+            self.seen[Only.EQUALS] = self.seen[Only.DELETES]
             if not self.seen[Only.DELETES]:
                 self.arrow = self.inserted(delta)
             elif self.plan.writer != "marks":

@@ -11,14 +11,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREFIX = "spark.deltaic."
+WRITERS = ("auto", "marks", "delta-rs", "spark")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Each field is a setting: `marked_bytes` is `spark.deltaic.markedBytes`."""
+    """Each field is a setting: `full_rows` is `spark.deltaic.fullRows`."""
 
-    marked_bytes: int = 8_000_000
-    """In a view of more bytes, rows that go are marked by deletion vectors; a smaller one's files are written anew."""
+    full_rows: int = 100_000
+    """A view whose sources have fewer rows together is not recomputed for what it costs to keep."""
+    full_advantage: float = 1.0
+    """A view is recomputed if that is predicted to be more than this many times faster; a large number forbids it."""
+    writer: str = "auto"
+    """How deltas are written: `spark`, `delta-rs` or `marks` (deletion vectors) is taken wherever it is possible."""
 
     @staticmethod
     def of(spark: SparkSession) -> Settings:
@@ -27,7 +32,11 @@ class Settings:
             key = PREFIX + _camel(setting.name)
             value = spark.conf.get(key, None)
             if value is not None:
-                found[setting.name] = _number(key, value, type(setting.default))
+                found[setting.name] = (
+                    _writer(key, value)
+                    if setting.name == "writer"
+                    else _number(key, value, float if setting.name == "full_advantage" else int)
+                )
         return Settings(**found)
 
 
@@ -36,7 +45,13 @@ def _camel(name: str) -> str:
     return first + "".join(map(str.capitalize, others))
 
 
-def _number(key: str, value: str, kind: type) -> int | float:
+def _writer(key: str, value: str) -> str:
+    if value not in WRITERS:
+        raise ConfigurationError(f"{key} = {value!r} is not a writer", hint=f"Known: {', '.join(WRITERS)}.")
+    return value
+
+
+def _number(key: str, value: str, kind: type[int] | type[float]) -> int | float:
     try:
         number: int | float = kind(value)
     except ValueError:

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
+from deltaic.app.choice import seconds_of
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.definition import Definition, checked_properties, recorded_settings
 from deltaic.app.explain import explain_create, explain_refresh
@@ -172,6 +173,8 @@ class Warehouse:
                 "mode": marker.get("figures", {}).get("mode"),
                 "technique": marker.get("technique"),
                 "reasons": marker.get("figures", {}).get("reasons"),
+                "seconds": seconds_of(commit),
+                "predicted": marker.get("figures", {}).get("predicted"),
                 "sources": {k: s["version"] for k, s in marker.get("sources", {}).items()},
             })  # fmt: skip
         return found

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from deltaic.algebra.reasons import Code, Reason
-from deltaic.app.compile import Compiled, Source
+from deltaic.app.compile import Source
 from deltaic.app.definition import Definition
 from deltaic.delta.rules import MISMATCH
 from deltaic.sql.statements import Policy
-from deltaic.store.change import ChangePlan, is_history_gone
+from deltaic.store.change import is_history_gone
 from deltaic.store.log import Marked
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.table import Snapshot
-
-WHOLE_CHANGE_ROWS = 100_000
-"""A source smaller than this is never recomputed for the size of its change: nothing is to be saved."""
-WHOLE_CHANGE_SHARE = 0.5
-"""A change of more than this share of a source is dearer to apply than to recompute."""
 
 
 def digest(definition: Definition) -> str:
@@ -56,27 +51,6 @@ def source_reasons(source: Source, before: SourceState | None, now: Snapshot, us
         yield Reason(Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}")
     elif used != before.schema:
         yield Reason(Code.SOURCE_SCHEMA, f"columns of {source.key} that the view uses have changed")
-
-
-def size_reasons(
-    definition: Definition,
-    compiled: Compiled,
-    states: Mapping[str, Snapshot],
-    changes: Mapping[str, ChangePlan],
-) -> Iterator[Reason]:
-    """Where most of a source changed, the change costs more than the query."""
-    if definition.policy is not Policy.AUTO or definition.technique != "auto":
-        return
-    for key, change in changes.items():
-        total = states[key].rows
-        if total is None or change.rows is None or total < WHOLE_CHANGE_ROWS:
-            continue
-        if change.rows > WHOLE_CHANGE_SHARE * total:
-            yield Reason(
-                Code.WHOLE_CHANGE,
-                f"{change.rows:,} rows of {key} changed, of {total:,} that it has",
-                hint="REFRESH POLICY INCREMENTAL forbids this choice.",
-            )
 
 
 def recoverable(error: Exception) -> Reason | None:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 from pyspark.sql.types import StructType
 
-from deltaic.store.arrow import arrow_type
+from deltaic.store.arrow import arrow_type, without_views
 from deltaic.store.files import Entry, entries_of
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.vectors import read_vector
@@ -43,6 +43,8 @@ def look_up(path: str, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str
 
     The table has no partitions, and the columns are top-level ones.
     """
+    if not keys.num_rows:
+        return
     physical = {f["name"]: physical_name(f) for f in snapshot.fields}
     wanted = keys.rename_columns([physical[name] for name in keys.column_names])
     others = [physical[name] for name in columns]
@@ -83,7 +85,7 @@ def _in_file(entry: Entry, file: Path, wanted: pa.Table, others: Sequence[str], 
     for number in range(opened.num_row_groups):
         group = opened.metadata.row_group(number)
         if _may_hold(group, wanted):
-            rows = opened.read_row_group(number, columns=wanted.column_names, use_threads=False)
+            rows = _group(opened, number, wanted.column_names)
             here = _places(_matches(rows, wanted), first)
             here -= gone or BitMap()
             places |= here
@@ -93,13 +95,17 @@ def _in_file(entry: Entry, file: Path, wanted: pa.Table, others: Sequence[str], 
     return InFile(entry, places, pa.concat_tables(found) if found else None)
 
 
+def _group(opened: pq.ParquetFile, number: int, names: Sequence[str]) -> pa.Table:
+    return without_views(opened.read_row_group(number, columns=list(names), use_threads=False))
+
+
 def _picked(
     opened: pq.ParquetFile, number: int, rows: pa.Table, names: Sequence[str], places: pa.Array, first: int
 ) -> pa.Table:
     """Columns of some rows of a group; those that were looked at are in `rows`."""
     at = pc.subtract(places, pa.scalar(first, pa.uint32()))
     missing = [name for name in names if name not in rows.column_names]
-    more = opened.read_row_group(number, columns=missing, use_threads=False) if missing else rows
+    more = _group(opened, number, missing) if missing else rows
     return pa.table({name: (rows if name in rows.column_names else more)[name].take(at) for name in names})
 
 

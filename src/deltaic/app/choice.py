@@ -1,0 +1,100 @@
+"""Incremental or full, and by which writer: what each is predicted to take, corrected by what past refreshes took.
+
+Predictions stand in the commit of a refresh, with the time it was started at; the commit's own time says how long it
+took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltaic.algebra.reasons import Code, Reason
+from deltaic.app.definition import Definition
+from deltaic.app.settings import Settings
+from deltaic.errors import HistoryGone
+from deltaic.plan.cost import Learnt, Past, Predicted
+from deltaic.plan.steps import SourceRead
+from deltaic.sql.statements import Policy
+from deltaic.store.log import Commit, Log
+
+_LOOKED_BACK = 20
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What stood to choose from, in seconds."""
+
+    technique: str
+    incremental: Predicted
+    full: Predicted
+    learnt: Learnt
+    writers: Mapping[str, float]
+    """What each writer that could do it would take."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By technique."""
+        return {
+            self.technique: self.incremental.seconds * self.learnt.incremental,
+            "recompute": self.full.seconds * self.learnt.full,
+        }
+
+    def recorded(self) -> dict[str, Any]:
+        """For the commit: what the prices say, and what is expected with what was learnt."""
+        raw = {"incremental": round(self.incremental.seconds, 3), "full": round(self.full.seconds, 3)}
+        return {"prices": raw, "predicted": {name: round(value, 3) for name, value in self.seconds.items()}}
+
+    def why_full(self, definition: Definition, reads: Mapping[str, SourceRead], settings: Settings) -> Reason | None:
+        """Why a view that may be recomputed had better be; a small one is not: nothing is to be saved."""
+        rows = [read.rows for read in reads.values()]
+        if definition.policy is not Policy.AUTO or definition.technique != "auto" or None in rows:
+            return None
+        incremental, full = self.seconds[self.technique], self.seconds["recompute"]
+        if sum(count or 0 for count in rows) < settings.full_rows or full * settings.full_advantage >= incremental:
+            return None
+        changed = sum(read.change_rows or 0 for read in reads.values() if read.changed)
+        return Reason(
+            Code.COST,
+            f"by {self.technique} the refresh is predicted to take {incremental:.1f} s ({changed:,} rows changed, "
+            f"a delta of about {self.incremental.delta_rows:,.0f}), by a recompute {full:.1f} s",
+            hint="Refreshing after fewer changes, or REFRESH POLICY INCREMENTAL, keeps it incremental.",
+        )
+
+    def lines(self) -> list[str]:
+        """For explain."""
+        told = []
+        for name, parts, factor in (
+            (self.technique, self.incremental, self.learnt.incremental),
+            ("recompute", self.full, self.learnt.full),
+        ):
+            spent = f"reading {parts.reading:.2f}, computing {parts.computing:.2f}, writing {parts.writing:.2f}"
+            learnt = f"; past refreshes took {factor:.2f} times what was predicted" if factor != 1.0 else ""
+            told.append(f"  {name}: {parts.seconds * factor:.2f} s ({spent}{learnt})")
+        writers = ", ".join(
+            f"{name} {seconds:.2f} s" for name, seconds in sorted(self.writers.items(), key=lambda w: w[1])
+        )
+        return ["Predicted:", *told, f"  writing a delta of about {self.incremental.delta_rows:,.0f} rows: {writers}"]
+
+
+def seconds_of(commit: Commit) -> float | None:
+    """How long a refresh took, up to its commit."""
+    started = (commit.marker or {}).get("figures", {}).get("started")
+    return None if started is None or commit.timestamp is None else max(commit.timestamp - started, 1) / 1000
+
+
+def learnt_from(log: Log) -> Learnt:
+    """From the view's newest refreshes."""
+    past: list[Past] = []
+    newest = log.version()
+    for version in range(newest, max(-1, newest - _LOOKED_BACK), -1):
+        try:
+            commit = log.commit(version)
+        except HistoryGone:
+            break
+        figures = (commit.marker or {}).get("figures", {})
+        actual, prices = seconds_of(commit), figures.get("prices")
+        if prices and actual and figures["mode"] in prices:
+            past.insert(0, Past(figures["mode"], prices[figures["mode"]], actual))
+    return Learnt.of(past)

@@ -1,0 +1,165 @@
+"""What a refresh is thought to cost, in seconds: its steps, and the recompute that they stand against.
+
+The measure is linear in rows, as in the papers: each step has a price, and a price for each row that it reads, joins or
+writes. The prices were measured on two cores; that another machine, or a view, is slower or faster is learnt from the
+view's own refreshes (`Learnt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import median
+
+from deltaic.algebra.nodes import Join, Node, State, walk
+from deltaic.plan.maintain import Known, Maintenance, Way
+from deltaic.plan.program import Program
+from deltaic.plan.steps import (
+    Compute,
+    ComputeDelta,
+    FindRows,
+    MarkRows,
+    ReadChange,
+    ReadCounts,
+    ReadState,
+    SourceRead,
+    Step,
+    StoredView,
+)
+
+SCAN, JOINED, LOOKED_AT, HERE, WRITTEN = 3e-7, 3e-7, 4e-8, 2e-7, 1.7e-6
+"""Per row: read by Spark, joined by Spark, looked at in a file for its key, read into this process, written."""
+CARRIED = 2e-6
+"""Per row of a delta, for each join it goes through."""
+RS_READ, SPARK_READ, OLD_READ, QUERY, STAGE = 0.05, 0.3, 0.8, 0.3, 0.08
+"""A read by delta-rs, one by Spark, one of a past version; a query, and each join in it."""
+OVERWRITE, MERGE, RS_MERGE, MARK, FOLD = 1.0, 2.5, 0.1, 0.05, 0.2
+"""A commit: of a whole view, of a delta by Spark, by delta-rs, by marking rows; and what a marked row costs later."""
+RS_MERGE_BYTES = 1 / 30e6
+UNKNOWN_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Seconds, by what they are spent on."""
+
+    reading: float
+    computing: float
+    writing: float
+    delta_rows: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.reading + self.computing + self.writing
+
+
+@dataclass(frozen=True)
+class Past:
+    """One refresh of the view that is over."""
+
+    mode: str
+    predicted: float
+    actual: float
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """By what the predictions for a view are to be multiplied."""
+
+    incremental: float = 1.0
+    full: float = 1.0
+
+    @staticmethod
+    def of(past: Sequence[Past]) -> Learnt:
+        """The median of the last ones of each kind. A kind that was not seen is as wrong as the other."""
+        found = {
+            mode: median([log(p.actual / p.predicted) for p in past if p.mode == mode][-LAST:])
+            for mode in ("incremental", "full")
+            if any(p.mode == mode for p in past)
+        }
+        factors = {mode: min(max(exp(value), 1 / MOST), MOST) for mode, value in found.items()}
+        one = next(iter(factors.values()), 1.0)
+        return Learnt(factors.get("incremental", one), factors.get("full", one))
+
+
+LAST, MOST = 5, 5.0
+"""So many refreshes are looked back at; more than so many times off says that something else was slow."""
+
+
+def price_of_full(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> Predicted:
+    """The query run anew, and its rows instead of the stored ones."""
+    rows = [_rows(read.rows) for read in reads.values()]
+    joins = sum(isinstance(node, Join) for node in walk(way.root))
+    computing = QUERY + joins * (STAGE + JOINED * max(rows, default=0.0))
+    return Predicted(
+        sum(SPARK_READ + SCAN * count for count in rows), computing, OVERWRITE + WRITTEN * _rows(view.rows, 0)
+    )
+
+
+def price_of_steps(
+    steps: Sequence[Step],
+    reads: Mapping[str, SourceRead],
+    view: StoredView,
+    program: Program,
+    known: Known,
+    writing: float,
+) -> Predicted:
+    """Steps that wait for something to be seen are taken to be run, but for those that look for equal rows."""
+    delta = delta_rows(program, known)
+    reading = computing = 0.0
+    for step in steps:
+        match step:
+            case ReadChange():
+                rows = _rows(reads[step.source].change_rows)
+                reading += RS_READ + HERE * rows if not step.sql else SPARK_READ + SCAN * rows
+            case ReadState():
+                reading += _state(step, reads, view)
+            case ReadCounts():
+                reading += (
+                    RS_READ + LOOKED_AT * _rows(view.rows) if step.by_rs else SPARK_READ + SCAN * _rows(view.rows)
+                )
+            case MarkRows():
+                computing += MARK + LOOKED_AT * _rows(view.rows)
+            case Compute(asked=True):
+                computing += QUERY / 10
+            case Compute() | ComputeDelta():
+                computing += QUERY + _joins(step, program) * (STAGE + CARRIED * delta)
+            case FindRows():
+                computing += 0.0 if view.marked else QUERY + STAGE
+    return Predicted(reading, computing, writing, delta)
+
+
+def price_of_write(writer: str, way: Maintenance, delta: float, view: StoredView, view_bytes: int) -> float:
+    """Marked rows also cost those who read the view later, and to fold them in."""
+    rows = delta if way.way is Way.ROWS else min(2 * delta, 2 * _rows(view.rows))
+    match writer:
+        case "marks":
+            return MARK + FOLD + LOOKED_AT * _rows(view.rows, 0) + CARRIED * rows
+        case "delta-rs":
+            return RS_MERGE + RS_MERGE_BYTES * view_bytes + CARRIED * rows
+    return MERGE + WRITTEN * (_rows(view.rows, 0) + rows)
+
+
+def delta_rows(program: Program, known: Known) -> float:
+    """How many rows the widest of a refresh's deltas is thought to have."""
+    planned = [join.sizes.delta(range(join.sizes.count)) for join in program.joins]
+    return float(max([*planned, sum(known.changes.values())]))
+
+
+def _state(step: ReadState, reads: Mapping[str, SourceRead], view: StoredView) -> float:
+    rows = _rows(reads[step.source].rows if step.source in reads else view.rows)
+    if step.near is not None and step.rs_finds:
+        return RS_READ + LOOKED_AT * rows
+    if not step.sql:
+        return RS_READ + HERE * rows
+    return (OLD_READ if step.state is State.OLD else SPARK_READ) + (SCAN + JOINED) * rows
+
+
+def _joins(step: Step, program: Program) -> int:
+    nodes: list[Node] = [b.node for b in program.bindings if isinstance(step, ComputeDelta) or b.name == step.relation]
+    return sum(isinstance(n, Join) for node in nodes for n in walk(node))
+
+
+def _rows(count: int | None, unknown: float = UNKNOWN_ROWS) -> float:
+    return unknown if count is None else float(count)

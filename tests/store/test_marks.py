@@ -1,0 +1,123 @@
+"""Rows marked by deletion vectors of Deltaic's own: Spark and delta-rs see the same rows, over checkpoints, beside
+vectors of Spark's, after OPTIMIZE."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+from pyspark.sql import SparkSession
+
+from deltaic.errors import ConcurrentRefresh
+from deltaic.store import marks
+from deltaic.store.files import entries_of
+from deltaic.store.log import Log
+from deltaic.store.lookup import find_rows
+from deltaic.store.rs_write import Transaction
+from deltaic.store.state import read_state_rs
+from deltaic.store.table import TableRef, table_at
+from deltaic.store.vectors import new_vectors, read_vector
+from deltaic.store.write_sql import create_sql
+
+QUERY = """SELECT id, CASE WHEN id % 10 = 0 THEN NULL ELSE concat('x', id % 100) END AS `a b`,
+  CAST(id AS DECIMAL(20, 2)) / 4 AS d, timestamp_seconds(id) AS t, DATE'2020-01-01' AS day FROM range(0, 5000, 1, 2)"""
+NEW = pa.schema([("id", pa.int64()), ("a b", pa.string()), ("d", pa.decimal128(27, 8)),
+                 ("t", pa.timestamp("us", "UTC")), ("day", pa.date32())])  # fmt: skip
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> TableRef:
+    ref = table_at(tmp_path / "t")
+    spark.sql(create_sql(ref.relation, QUERY))
+    return ref
+
+
+def replaced(ref: TableRef, gone: pa.Table, ids: list[int], number: int) -> int:
+    assert ref.path is not None
+    snapshot = Log(ref).snapshot()
+    found = marks.find(ref.path, snapshot, gone)
+    rows = pa.table({"id": ids, **{f.name: pa.nulls(len(ids), f.type) for f in list(NEW)[1:]}}, schema=NEW)
+    files = [marks.new_file(ref.path, snapshot, rows)] if ids else []
+    marks.apply(ref.path, found, files, Transaction("deltaic", number, "{}"))
+    return found.rows
+
+
+def ids(spark: SparkSession, ref: TableRef) -> list[int]:
+    by_spark = sorted(row[0] for row in spark.sql(f"SELECT id FROM {ref.relation}").collect())
+    by_rs = sorted(read_state_rs(ref, Log(ref).version(), {"id": "id"})["id"].to_pylist())
+    assert by_spark == by_rs
+    return by_spark
+
+
+def test_a_history_of_marks(spark: SparkSession, table: TableRef) -> None:
+    choice, there = random.Random(5), set(range(5000))
+    for number in range(1, 25):  # past two checkpoints
+        gone = set(choice.sample(range(6000), 400 if number % 3 else 3)) & there
+        keys = pa.table({"id": pa.array(sorted(gone | {-1}), pa.int64())})
+        assert replaced(table, keys, [10_000 + number], number) == len(gone)
+        there = there - gone | {10_000 + number}
+        if number == 6:
+            spark.sql(f"DELETE FROM {table.relation} WHERE id BETWEEN 100 AND 300")
+            there -= set(range(100, 301))
+        if number == 14:
+            spark.sql(f"OPTIMIZE {table.relation}")
+        if number % 6 == 0:
+            assert ids(spark, table) == sorted(there)
+    assert ids(spark, table) == sorted(there)
+    assert replaced(table, pa.table({"id": pa.array(sorted(there), pa.int64())}), [], 99) == len(there)
+    assert ids(spark, table) == []
+    assert entries_of(str(table.path), Log(table).version()) == []  # a file without a row is no longer there
+
+
+def test_keys_of_several_columns_and_null(spark: SparkSession, table: TableRef) -> None:
+    day = pa.array([18262, 18262], pa.int32()).cast(pa.date32())
+    gone = pa.table({"a b": ["x1", None], "day": day})
+    assert replaced(table, gone, [], 1) == 50 + 500
+    left = spark.sql(f"SELECT count(*) FROM {table.relation} WHERE `a b` IS NULL OR `a b` = 'x1'").first()
+    assert left == (0,)
+
+
+def test_rows_by_key(table: TableRef) -> None:
+    assert table.path is not None
+    snapshot = Log(table).snapshot()
+    keys = pa.table({"a b": ["x7", "nothing"]})
+    found = find_rows(table.path, snapshot, keys, {"id": "i", "d": "d"}, None, 1000)
+    assert found is not None
+    assert sorted(found["i"].to_pylist()) == [i for i in range(5000) if i % 100 == 7]
+    assert found["d"].type == pa.decimal128(27, 8)
+    assert find_rows(table.path, snapshot, keys, {"id": "i"}, None, 10) is None
+    none = find_rows(table.path, snapshot, pa.table({"a b": ["nothing"]}), {"id": "i"}, None, 10)
+    assert none is not None
+    assert none.num_rows == 0
+
+
+def test_of_two_writers_one_wins(table: TableRef) -> None:
+    assert table.path is not None
+    snapshot = Log(table).snapshot()
+    found = marks.find(table.path, snapshot, pa.table({"id": pa.array([1], pa.int64())}))
+    marks.apply(table.path, found, [], Transaction("deltaic", 1, "{}"))
+    with pytest.raises(ConcurrentRefresh):
+        marks.apply(table.path, found, [], Transaction("deltaic", 2, "{}"))
+
+
+def test_vectors(tmp_path: Path) -> None:
+    sets = [
+        BitMap([3]),
+        BitMap(range(0, 100_000, 3)),
+        BitMap(range(50_000)),
+        BitMap(random.Random(1).sample(range(10**6), 5000)),
+    ]
+    made = new_vectors([BitMap(each) for each in sets])
+    assert made.file is not None
+    (tmp_path / made.file).write_bytes(made.content)
+    assert [d["storageType"] for d in made.descriptions] == ["i", "u", "i", "u"]
+    assert [read_vector(str(tmp_path), d) for d in made.descriptions] == sets
+    assert [d["cardinality"] for d in made.descriptions] == [len(each) for each in sets]
+    damaged = bytearray(made.content)
+    damaged[20] ^= 1
+    (tmp_path / made.file).write_bytes(bytes(damaged))
+    with pytest.raises(ValueError, match="damaged"):
+        read_vector(str(tmp_path), made.descriptions[1])
