@@ -8,7 +8,7 @@ PYTHON   ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3
 	$$p -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 FUZZ_CASES ?= 10000
 
-.PHONY: venv java demo test lint types pytest fuzz bench format clean
+.PHONY: venv java demo test lint types pytest fuzz bench bench-large format clean
 
 venv: $(STAMP)
 
@@ -44,8 +44,11 @@ fuzz: venv java
 	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest --fuzz
 
 bench: venv java
-	$(PY) -c "import importlib.metadata as m; m.version('tpchgen-cli')" 2>/dev/null || $(PY) -m pip install -q -c constraints.txt -e ".[bench]"
+	$(PY) -c "import matplotlib, importlib.metadata as m; m.version('tpchgen-cli')" 2>/dev/null || $(PY) -m pip install -q -c constraints.txt -e ".[bench]"
 	$(PY) -m benchmarks $(ARGS)
+
+bench-large:
+	BENCH_SCALE=10 BENCH_SCALES=1,3,10 $(MAKE) bench
 
 format: venv
 	$(VENV)/bin/ruff check --fix .

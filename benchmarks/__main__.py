@@ -2,9 +2,16 @@
 
 import sys
 
-from benchmarks import change_tables, six_way, smallest
+from benchmarks import change_tables, growth, regret, six_way, smallest, tpch_queries
 
-BENCHMARKS = {"smallest": smallest.main, "change_tables": change_tables.main, "six_way": six_way.main}
+BENCHMARKS = {
+    "smallest": smallest.main,
+    "change_tables": change_tables.main,
+    "six_way": six_way.main,
+    "tpch_queries": tpch_queries.main,
+    "growth": growth.main,
+    "regret": regret.main,
+}
 
 
 def main() -> None:

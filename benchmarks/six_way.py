@@ -4,7 +4,6 @@ Every figure is beside a recompute in the same run: the query run anew and store
 time to find and keep the delta, "refresh" all of it, with the view readable at its new time.
 """
 
-import json
 import os
 import tempfile
 import time
@@ -14,13 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 import deltaic
-from benchmarks import tpch
+from benchmarks import results, tpch
 from deltaic import Report, Warehouse
 
 SHARES = [float(share) for share in os.environ.get("BENCH_SHARES", "0.0001,0.001,0.02,0.1").split(",")]
 SMALL_TOO = [name == "small" for name in os.environ.get("BENCH_SMALL", "alone,small").split(",")]
 """A row of nation or region reaches a part of the view that is many times the change."""
+SMALL = {True: "a row each", False: "left alone"}
 TECHNIQUES = os.environ.get("BENCH_TECHNIQUES", "auto,counting,recompute").split(",")
+PAUSE = 3
+"""Seconds before each measurement, for Java to finish compiling what the changes ran."""
 QUERY = """SELECT o_orderkey, l_linenumber, o_orderdate, o_totalprice, l_quantity, l_extendedprice, c_name, c_acctbal,
   s_name, s_acctbal, n_name, n_comment, r_name, r_comment
 FROM customer JOIN orders ON c_custkey = o_custkey JOIN lineitem ON l_orderkey = o_orderkey
@@ -29,26 +31,36 @@ JOIN region ON n_regionkey = r_regionkey"""
 
 
 def main() -> None:
-    data = Path(os.environ.get("BENCH_DATA", Path(tempfile.gettempdir()) / "deltaic-bench"))
-    data.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
-        console, results = Console(width=150), list[dict[str, object]]()
-        tpch.load(wh, data)
+        console, found = Console(width=170), list[dict[str, object]]()
+        tpch.load(wh, tpch.data_folder())
         for technique in TECHNIQUES:
             pinned = f"TBLPROPERTIES (deltaic.technique = '{technique}')"
             wh.sql(f"CREATE MATERIALIZED VIEW v_{technique} {pinned} AS {QUERY}")
         rounds = [(share, small_too) for share in SHARES for small_too in SMALL_TOO]
         for number, (share, small_too) in enumerate(rounds):
             tpch.change(wh, share, number, small_too=small_too)
-            results += [measured(wh, technique, share, small_too) for technique in TECHNIQUES]
-            for result in results[-len(TECHNIQUES) :]:
+            found += [measured(wh, technique, share, small_too) for technique in TECHNIQUES]
+            for result in found[-len(TECHNIQUES) :]:
                 console.print(result)
-            check(wh)
-        console.print(shown(results))
-        keep(results)
+            check(wh, TECHNIQUES)
+        console.print(shown(found, f"six-way join, TPC-H scale {tpch.SCALE:g}"))
+        results.keep("six_way", found)
+        for small_too in SMALL_TOO:
+            plotted([f for f in found if f["nation, region"] == SMALL[small_too]], small_too)
+
+
+def plotted(found: list[dict[str, object]], small_too: bool) -> None:
+    points = {
+        technique: [(float(str(f["share"])), float(str(f["seconds"]))) for f in found if f["technique"] == technique]
+        for technique in TECHNIQUES
+    }
+    title = f"six-way join, TPC-H scale {tpch.SCALE:g}, nation and region: {SMALL[small_too]}"
+    results.lines(f"six_way_{'small' if small_too else 'alone'}", title, "share of the rows that changed", points)
 
 
 def measured(wh: Warehouse, technique: str, share: float, small_too: bool) -> dict[str, object]:
+    time.sleep(PAUSE)
     started = time.perf_counter()
     report = wh.refresh(f"v_{technique}")
     seconds = time.perf_counter() - started
@@ -56,7 +68,8 @@ def measured(wh: Warehouse, technique: str, share: float, small_too: bool) -> di
     stages = dict(report.timings)
     return {
         "changed": f"{share:.2%}",
-        "nation, region": "a row each" if small_too else "left alone",
+        "share": share,
+        "nation, region": SMALL[small_too],
         "technique": technique,
         "how": report.technique,
         "seconds": seconds,
@@ -68,17 +81,17 @@ def measured(wh: Warehouse, technique: str, share: float, small_too: bool) -> di
     }
 
 
-def check(wh: Warehouse) -> None:
+def check(wh: Warehouse, techniques: list[str]) -> None:
     sums = {}
-    for technique in TECHNIQUES:
+    for technique in techniques:
         columns = ", ".join(f"`{name}`" for name in wh.table(f"v_{technique}").columns)
         row = wh.sql(f"SELECT count(*), sum(xxhash64({columns}) % 1000003) FROM v_{technique}").first()
         sums[technique] = tuple(row) if row else ()
     assert len(set(sums.values())) == 1, sums
 
 
-def shown(results: list[dict[str, object]]) -> Table:
-    table = Table(title=f"six-way join, TPC-H scale {tpch.SCALE:g}")
+def shown(results: list[dict[str, object]], title: str) -> Table:
+    table = Table(title=title)
     for column in results[0]:
         table.add_column(
             column, justify="left" if column in ("nation, region", "technique", "how") else "right", no_wrap=True
@@ -87,9 +100,3 @@ def shown(results: list[dict[str, object]]) -> Table:
         table.add_row(*(f"{v:.2f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else str(v)
                         for v in result.values()))  # fmt: skip
     return table
-
-
-def keep(results: list[dict[str, object]]) -> None:
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / "six_way.json").write_text(json.dumps(results, indent=2))

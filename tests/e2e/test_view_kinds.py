@@ -122,6 +122,7 @@ def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) ->
         "UPDATE twins SET b = NULL",
     ]
     wh.spark.conf.set("spark.deltaic.writer", "marks")
+    wh.spark.conf.set("spark.deltaic.foldFiles", "3")
     try:
         for number, batch in enumerate(HISTORY):
             wh.script(batch)
@@ -130,8 +131,10 @@ def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) ->
             reports = [view.refresh_only(None) for view in views]
             assert all(r.written_by in ("deletion vectors", "") for r in reports), reports
             check_all(views)
+        assert any(commit["operation"] == "OPTIMIZE" for commit in wh.history("`project`"))
     finally:
         wh.spark.conf.unset("spark.deltaic.writer")
+        wh.spark.conf.unset("spark.deltaic.foldFiles")
 
 
 def test_a_change_that_is_undone_leaves_the_view_as_it_is(wh: Warehouse) -> None:

@@ -18,6 +18,7 @@ from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.report import Report
 from deltaic.app.run import WHOLE_ROWS, Outcome, Run, few
 from deltaic.app.settings import Settings
+from deltaic.app.shared import Shared
 from deltaic.app.why_full import digest, recoverable, source_reasons, view_reasons
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.cost import delta_rows, price_of_full, price_of_steps, price_of_write
@@ -60,8 +61,8 @@ class Plan:
 
 
 class Refresher:
-    def __init__(self, warehouse: Warehouse) -> None:
-        self.warehouse = warehouse
+    def __init__(self, warehouse: Warehouse, shared: Shared | None = None) -> None:
+        self.warehouse, self.shared = warehouse, shared or Shared()
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
         started = time.perf_counter()
@@ -289,10 +290,16 @@ class Refresher:
         assert plan.compiled is not None
         assert plan.progress is not None
         with self.warehouse.session_for(plan.definition) as session:
-            outcome = Run(session, plan.compiled, plan.table, plan.progress, self.warehouse.use_rs).walk(plan)
+            run = Run(session, plan.compiled, plan.table, plan.progress, self.warehouse.use_rs, self.shared)
+            outcome = run.walk(plan)
+            if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
+                plan.table.fold(session)
         if plan.mode == "full":  # its columns may be others now
             self.warehouse.catalog.register(plan.compiled.definition)
         return outcome
+
+    def is_scattered(self, table: ViewTable) -> bool:
+        return (table.log.snapshot().files or 0) > Settings.of(self.warehouse.spark).fold_files
 
     def report(self, plan: Plan, outcome: Outcome, seconds: float, timings: dict[str, float]) -> Report:
         rows = outcome.rows_by_path

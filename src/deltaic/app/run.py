@@ -18,6 +18,7 @@ from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT, Apply, Node, Scan, walk
 from deltaic.app.compile import Compiled
 from deltaic.app.reach import reach
+from deltaic.app.shared import Shared
 from deltaic.errors import HistoryGone
 from deltaic.plan.maintain import VIEW, Maintenance, Way
 from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP
@@ -39,13 +40,13 @@ from deltaic.plan.steps import (
 from deltaic.spark.metrics import Measurement, measure
 from deltaic.spark.session import spare_subqueries
 from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
-from deltaic.store.change import RS_ROWS, read_change_rs
+from deltaic.store.change import RS_ROWS
 from deltaic.store.literals import among
 from deltaic.store.log import Commit, Log
 from deltaic.store.lookup import find_rows
 from deltaic.store.marks import Found
 from deltaic.store.progress import Progress
-from deltaic.store.state import STATE_ROWS, read_counts_rs, read_state_rs
+from deltaic.store.state import STATE_ROWS, read_counts_rs
 from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable, plain_timestamps
 
@@ -77,10 +78,16 @@ class Run:
     """One walk over the steps, in a session of its own."""
 
     def __init__(
-        self, session: SparkSession, compiled: Compiled, table: ViewTable, progress: Progress, use_rs: bool
+        self,
+        session: SparkSession,
+        compiled: Compiled,
+        table: ViewTable,
+        progress: Progress,
+        use_rs: bool,
+        shared: Shared,
     ) -> None:
         self.session, self.compiled, self.table = session, compiled, table
-        self.progress, self.use_rs = progress, use_rs
+        self.progress, self.use_rs, self.shared = progress, use_rs, shared
         self.outcome = Outcome()
         self.kept: list[DataFrame] = []
         self.rs_rows: dict[str, int] = {}
@@ -172,9 +179,9 @@ class Run:
         assert read.change_upto is not None
         # A step may want the keys only. Were the change netted over those, an update of another column would vanish.
         used = [name for name, _ in self.compiled.used_columns[step.source]]
-        rows = read_change_rs(source.ref, read.change_kind, read.change_from, read.change_upto, used)
+        rows, fresh = self.shared.change(source.ref, read.change_kind, read.change_from, read.change_upto, used)
         wanted = self.schema(source.ref, read.new, [(name, name) for name in step.columns])
-        self.named_arrow(rows, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
+        self.named_arrow(rows, fresh, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
 
     def uses(self, step: Step) -> int:
         """How often the steps look at what this one leaves behind."""
@@ -217,8 +224,8 @@ class Run:
             return
         assert step.version is not None
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
-        rows = read_state_rs(ref, step.version, dict(step.columns), step.shown)
-        self.named_arrow(rows, self.schema(ref, step.version, step.columns), ref, step)
+        rows, fresh = self.shared.state(ref, step.version, dict(step.columns), step.shown)
+        self.named_arrow(rows, fresh, self.schema(ref, step.version, step.columns), ref, step)
 
     def find_rows(self, step: ReadState) -> bool:
         """Find the rows that a read is narrowed to in the files; False if Spark must."""
@@ -268,8 +275,8 @@ class Run:
         stored = StructType.fromJson(json.loads(Log(ref).snapshot(version).schema_json))
         return StructType([StructField(given, stored[name].dataType, stored[name].nullable) for name, given in columns])
 
-    def named_arrow(self, rows: pa.Table, schema: StructType, ref: TableRef, step: Step) -> None:
-        self.scanned(ref, rows.num_rows)
+    def named_arrow(self, rows: pa.Table, fresh: bool, schema: StructType, ref: TableRef, step: Step) -> None:
+        self.scanned(ref, rows.num_rows if fresh else 0)
         assert step.relation is not None
         self.held[step.relation] = without_views(rows)
         self.named(arrow_to_spark(self.session, rows, schema), step)

@@ -22,6 +22,8 @@ class Settings:
     """A view whose sources have fewer rows together is not recomputed for what it costs to keep."""
     full_advantage: float = 1.0
     """A view is recomputed if that is predicted to be more than this many times faster; a large number forbids it."""
+    fold_files: int = 50
+    """A view in more files than this is folded into fewer, once a refresh has marked rows in it."""
     writer: str = "auto"
     """How deltas are written: `spark`, `delta-rs` or `marks` (deletion vectors) is taken wherever it is possible."""
 

@@ -21,6 +21,7 @@ from deltaic.app.definition import Definition, checked_properties, recorded_sett
 from deltaic.app.explain import explain_create, explain_refresh
 from deltaic.app.refresh import Plan, Refresher
 from deltaic.app.report import Report
+from deltaic.app.shared import Shared
 from deltaic.app.statements import Executor
 from deltaic.errors import ConfigurationError, HistoryGone, MissingError, SetupError
 from deltaic.spark.session import forked, has_delta, local_session
@@ -132,12 +133,12 @@ class Warehouse:
 
         order = self.in_order()
         pins = self.pins(order)
-        reports = []
+        reports, shared = [], Shared()
         with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty()) as advance:
             for definition in order:
                 with self.lock():
                     now = self.catalog.definition(definition.schema, definition.name)
-                    reports.append(Refresher(self).refresh(now, full=full, pins=pins))
+                    reports.append(Refresher(self, shared).refresh(now, full=full, pins=pins))
                 advance(definition.full_name)
         return reports
 

@@ -24,6 +24,9 @@ TRANSACTION_APP = "deltaic"
 """Transaction numbers are a table's own, so one name serves all views."""
 
 
+_SMALL_FILE = 16_000_000
+
+
 class ViewTable:
     """The Delta table of one view.
 
@@ -131,6 +134,11 @@ class ViewTable:
             marks.apply(path, found, files, _transaction(progress))
 
         return self._committed(progress, write)
+
+    def fold(self, session: SparkSession) -> None:
+        """Put small files together, and write files anew that lost many of their rows. No row changes."""
+        with _set(session, {"spark.databricks.delta.optimize.minFileSize": str(_SMALL_FILE)}):
+            session.sql(f"OPTIMIZE {self.ref.relation}")
 
     @property
     def physical_names(self) -> dict[str, str]:
