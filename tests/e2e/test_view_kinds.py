@@ -4,7 +4,7 @@ import pytest
 
 from deltaic import Warehouse
 from deltaic.app import run
-from tests.e2e.conftest import Kept, check_all
+from tests.e2e.conftest import Kept, check_all, report_of
 
 SETUP = """
 CREATE TABLE s (id INT, k INT, name STRING, v DECIMAL(10,2), x DOUBLE, d DATE);
@@ -173,3 +173,37 @@ def test_a_small_view_that_is_recomputed_is_written_without_spark(wh: Warehouse)
         wh.script(f"{change}; INSERT INTO t VALUES (0, 'z')")
         report = top.refresh("full")
         assert report.written_by == ("delta-rs" if use_rs else "spark")
+
+
+def test_what_a_review_of_marks_found(wh: Warehouse) -> None:
+    """Column mapping by id, odd ends of lines in statistics, dates after 9999, timestamps after a fold, no statistics."""
+    wh.script("""
+      CREATE TABLE s (k INT, n INT) USING delta; CREATE TABLE odd (k STRING, n INT);
+      CREATE TABLE days (k INT, d DATE, t TIMESTAMP);
+      INSERT INTO s VALUES (1, 1), (2, 2); INSERT INTO odd VALUES ('a\u2028b', 1), ('c\u0085d', 2), ('z', 3);
+      INSERT INTO days SELECT 1, make_date(12000, 1, 1), timestamp_micros(18446744073709552)""")
+    days = "CAST(d AS STRING) AS d, unix_micros(t) AS t, count(*) AS c FROM days GROUP BY k, d, t"
+    clauses = "TBLPROPERTIES ('delta.columnMapping.mode' = 'id')"
+    views = [
+        Kept(wh, "by_id", "SELECT k, sum(n) AS n FROM s GROUP BY k", clauses),
+        Kept(wh, "lines", "SELECT k, sum(n) AS n FROM odd GROUP BY k"),
+        Kept(wh, "all_days", f"SELECT k, {days}"),
+    ]
+    wh.sql("CREATE MATERIALIZED VIEW days_only AS SELECT k, d, t FROM days")
+    for key, value in (("writer", "marks"), ("foldFiles", "1")):
+        wh.spark.conf.set(f"spark.deltaic.{key}", value)
+    wh.spark.conf.set("spark.databricks.delta.stats.collect", "false")
+    try:
+        views.append(Kept(wh, "untold", "SELECT k, n FROM s WHERE n > 0"))
+        wh.spark.conf.unset("spark.databricks.delta.stats.collect")
+        for number in range(3):
+            wh.script(f"INSERT INTO s VALUES ({number}, 4); INSERT INTO odd VALUES ('a\u2028b', {number})")
+            wh.script("INSERT INTO days SELECT 1, make_date(12000, 1, 1), timestamp_micros(18446744073709552)")
+            report_of(wh, "days_only")
+            for view in views:
+                view.refresh()
+            shown = wh.sql("SELECT k, CAST(d AS STRING), unix_micros(t) FROM days_only").collect()
+            assert shown == [(1, "+12000-01-01", 18446744073709552)] * (number + 2)
+    finally:
+        for key in ("spark.deltaic.writer", "spark.deltaic.foldFiles", "spark.databricks.delta.stats.collect"):
+            wh.spark.conf.unset(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,11 +31,15 @@ from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
-from deltaic.store.table import Snapshot, physical_name
+from deltaic.store.table import Snapshot, first_line, physical_name
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from deltaic.app.warehouse import Warehouse
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -293,10 +298,17 @@ class Refresher:
             run = Run(session, plan.compiled, plan.table, plan.progress, self.warehouse.use_rs, self.shared)
             outcome = run.walk(plan)
             if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
-                plan.table.fold(session)
+                self.fold(plan.table, session)
         if plan.mode == "full":  # its columns may be others now
             self.warehouse.catalog.register(plan.compiled.definition)
         return outcome
+
+    def fold(self, table: ViewTable, session: SparkSession) -> None:
+        """The refresh is made; what stands against folding its files stands against the next one too, which may try."""
+        try:
+            table.fold(session)
+        except Exception as problem:  # classic and Connect sessions raise from different class trees
+            _log.warning("%s: its files could not be put together: %s", table.ref.name, first_line(problem))
 
     def is_scattered(self, table: ViewTable) -> bool:
         return (table.log.snapshot().files or 0) > Settings.of(self.warehouse.spark).fold_files

@@ -266,6 +266,8 @@ class _Parser:
         name = self.name()
         if self.peek() == "(":
             self.index = self.text.closing(self.index) + 1
+        if self.take("USING"):  # stands before all other clauses
+            self.name()
         like = self.words()[:1] == ["LIKE"]
         end = self.tokens[-1].end + 1
         cut = end if like or self.index >= len(self.tokens) else self.tokens[self.index].start

@@ -42,7 +42,7 @@ def entries_of(table: str, version: int) -> list[Entry]:
 
 def _replay(text: str, live: dict[str, Entry]) -> None:
     """A file under a new vector is removed and added in one commit, in any order."""
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    actions = [json.loads(line) for line in text.split("\n") if line.strip()]
     for action in actions:
         if "remove" in action:
             live.pop(action["remove"]["path"], None)

@@ -366,7 +366,7 @@ class _SparkReader:
 def parse_commit(version: int, text: str) -> Commit:
     """A commit file: one JSON object a line, each with the kind of its action as its only key."""
     actions: dict[str, list[dict[str, Any]]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):  # other ends of lines may stand inside a string
         if line.strip():
             for kind, action in json.loads(line).items():
                 actions.setdefault(kind, []).append(action)

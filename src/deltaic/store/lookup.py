@@ -132,7 +132,9 @@ def _unique(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 
 def _tuples(rows: pa.Table) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    """Dates as numbers: Python has none after 9999."""
+    columns = [column.cast(pa.int32()) if pa.types.is_date32(column.type) else column for column in rows.columns]
+    return zip(*(column.to_pylist() for column in columns), strict=True)
 
 
 def _may_hold(group: Any, wanted: pa.Table) -> bool:
@@ -144,6 +146,9 @@ def _may_hold(group: Any, wanted: pa.Table) -> bool:
         if not plain or told is None or not told.has_min_max or wanted[name].null_count:
             continue
         ends = pc.min_max(wanted[name]).as_py()
-        if ends["max"] < told.min or ends["min"] > told.max:
-            return False
+        try:
+            if ends["max"] < told.min or ends["min"] > told.max:
+                return False
+        except UnicodeDecodeError:  # a text that is not UTF-8
+            continue
     return True

@@ -33,6 +33,8 @@ from deltaic.store.rs_write import Transaction
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.vectors import new_vectors, read_vector
 
+_ODD_KEYS = ("float", "double", "binary", "timestamp", "timestamp_ntz")
+"""Of which Arrow has other equals than Spark, or files that Spark wrote hold as something else."""
 _TOLD_TEXT = 32
 """A text longer than this is no part of a file's statistics."""
 
@@ -61,12 +63,16 @@ def why_not(path: str | None, snapshot: Snapshot, key: Sequence[str]) -> str | N
         return reason
     if snapshot.properties.get("delta.enableDeletionVectors", "").lower() != "true":
         return "no deletion vectors"
+    if snapshot.properties.get("delta.columnMapping.mode", "none").lower() == "id":
+        return "columns found by their ids"
+    if snapshot.rows is None:
+        return "files without statistics"
     if snapshot.partition_columns or "v2Checkpoint" in snapshot.features:
         return "partitions, or checkpoints of the second kind"
     if any(isinstance(f["type"], dict) and "struct" in json.dumps(f["type"]) for f in snapshot.fields):
         return "structs, whose fields have other names in the files"
     kinds = {f["name"]: f["type"] for f in snapshot.fields}
-    odd = [name for name in key if isinstance(kinds[name], dict) or kinds[name] in ("float", "double", "binary")]
+    odd = [name for name in key if isinstance(kinds[name], dict) or kinds[name] in _ODD_KEYS]
     return f"a key of type {kinds[odd[0]]}" if odd else None
 
 
@@ -177,14 +183,23 @@ def _statistics(footer: Any) -> dict[str, Any]:
         name, told = columns[0].path_in_schema, [column.statistics for column in columns]
         if any(each is None or not each.has_null_count for each in told):
             continue
-        if "." not in name:
-            stats["nullCount"][name] = sum(each.null_count for each in told)
-        ends = [(each.min, each.max) for each in told if each.has_min_max]
+        if "." in name:
+            continue
+        stats["nullCount"][name] = sum(each.null_count for each in told)
+        ends = [_ends(each) for each in told if each.has_min_max]
         some = [each for each, column in zip(told, columns, strict=True) if each.null_count < column.num_values]
         if ends and len(ends) >= len(some) and all(_is_told(value) for pair in ends for value in pair):
             stats["minValues"][name] = _json(min(low for low, _ in ends))
             stats["maxValues"][name] = _json(max(high for _, high in ends))
     return {**stats, "tightBounds": True}
+
+
+def _ends(told: Any) -> tuple[Any, Any]:
+    """None for what Python has no value for: a date after 9999, a text that is not UTF-8."""
+    try:
+        return told.min, told.max
+    except (OverflowError, ValueError):
+        return None, None
 
 
 def _is_told(value: Any) -> bool:

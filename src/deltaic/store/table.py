@@ -151,7 +151,7 @@ def _holds(folder: str, table_id: str) -> bool:
 def _id_in(log: Path) -> str | None:
     """The table's id by the newest commit that states it, or by delta-rs if those are cleaned up."""
     for commit in sorted(log.glob("*.json"), reverse=True):
-        for line in commit.read_text("utf-8").splitlines():
+        for line in commit.read_text("utf-8").split("\n"):
             if line.startswith('{"metaData"'):
                 found: str = json.loads(line)["metaData"]["id"]
                 return found

@@ -42,7 +42,7 @@ def read_vector(table: str, description: Mapping[str, Any]) -> BitMap:
     if kind == "i":
         data = _unz85(where)[:size]
     else:
-        file = Path(table) / _file_name(where) if kind == "u" else Path(where.removeprefix("file://"))
+        file = Path(table) / _file_name(where) if kind == "u" else Path("/" + where.removeprefix("file:").lstrip("/"))
         with file.open("rb") as opened:
             opened.seek(description.get("offset") or 0)
             framed = opened.read(size + 8)

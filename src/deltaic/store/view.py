@@ -137,7 +137,8 @@ class ViewTable:
 
     def fold(self, session: SparkSession) -> None:
         """Put small files together, and write files anew that lost many of their rows. No row changes."""
-        with _set(session, {"spark.databricks.delta.optimize.minFileSize": str(_SMALL_FILE)}):
+        small = {"spark.databricks.delta.optimize.minFileSize": str(_SMALL_FILE)}
+        with _set(session, {**_PLAIN_TIMESTAMPS, **small}):
             session.sql(f"OPTIMIZE {self.ref.relation}")
 
     @property
