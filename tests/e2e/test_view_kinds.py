@@ -176,7 +176,7 @@ def test_a_small_view_that_is_recomputed_is_written_without_spark(wh: Warehouse)
 
 
 def test_what_a_review_of_marks_found(wh: Warehouse) -> None:
-    """Column mapping by id, odd ends of lines in statistics, dates after 9999, timestamps after a fold, no statistics."""
+    """Column mapping by id, odd ends of lines in statistics, dates after 9999, timestamps after a fold, no figures."""
     wh.script("""
       CREATE TABLE s (k INT, n INT) USING delta; CREATE TABLE odd (k STRING, n INT);
       CREATE TABLE days (k INT, d DATE, t TIMESTAMP);
