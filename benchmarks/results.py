@@ -26,7 +26,7 @@ def bars(name: str, title: str, labels: list[str], ratios: list[float]) -> None:
     figure, axes = _figure(title)
     axes.bar(labels, ratios, color=["tab:blue" if ratio >= 1 else "tab:red" for ratio in ratios])
     axes.axhline(1, color="black", linewidth=0.8)
-    axes.set_ylabel("times faster than a recompute")
+    axes.set(yscale="log", ylabel="times faster than a recompute")
     axes.tick_params(axis="x", rotation=60)
     _saved(figure, name)
 
