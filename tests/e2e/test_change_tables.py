@@ -4,7 +4,7 @@ import pytest
 
 from deltaic import Warehouse
 from deltaic.errors import ConfigurationError, NameProblem
-from tests.e2e.conftest import Kept, check_all, rows
+from tests.e2e.conftest import Kept, check_all, report_of, rows
 
 RETAIL = """
 CREATE TABLE stores (storeID INT, city STRING, state STRING);
@@ -269,6 +269,37 @@ def test_what_a_review_found(wh: Warehouse) -> None:
         wh.sql("ALTER VIEW over RENAME TO under")
 
 
+@pytest.mark.parametrize("ansi", [pytest.param("true", marks=pytest.mark.long), "false"])
+def test_sums_that_may_not_fit(wh: Warehouse, ansi: str) -> None:
+    """Sums of products have 38 digits: they are added up like others, and computed again where they did not fit."""
+    wh.sql("CREATE TABLE t (k INT, x DECIMAL(38, 4), y DECIMAL(15, 2), z DECIMAL(15, 2))")
+    wh.sql("INSERT INTO t VALUES (1, 1.0001, 2, 0.05), (1, NULL, 7, 0.1), (2, 6e33BD, 1, 0), (3, 6e33BD, NULL, 0)")
+    wh.sql(f"SET spark.sql.ansi.enabled = {ansi}")
+    products = Kept(
+        wh, "products", "SELECT k, sum(y * (1 - z)) AS p, sum(y * (1 - z) * (1 + z)) AS q FROM t GROUP BY k"
+    )
+    wide = Kept(wh, "wide", "SELECT k, sum(x) AS s FROM t GROUP BY k")
+    tower = Kept(wh, "tower", "SELECT count(s) AS n FROM (SELECT k, sum(x) AS s FROM t GROUP BY k)")
+    views = [products, wide, tower]
+
+    def refresh(change: str) -> str:
+        wh.script(change)
+        reports = [report_of(wh, view.name) for view in views]
+        check_all(views)
+        assert reports[0].technique == "change tables", reports[0]
+        return reports[1].technique + "".join(reports[1].reasons)
+
+    few = "INSERT INTO t VALUES (1, -0.0002, 3, 0.07), (4, NULL, NULL, 1); DELETE FROM t WHERE x = 1.0001"
+    assert refresh(few) == "change tables"
+    assert "OVERFLOW" in refresh("UPDATE t SET x = -x, y = -y WHERE k = 2")
+    if ansi == "false":
+        refresh("INSERT INTO t VALUES (3, 6e33BD, 1, 0)")
+        assert (3, None) in rows(wh, "SELECT k, s FROM wide")
+        refresh("DELETE FROM t WHERE k = 3 AND y = 1")
+        assert (3, None) not in rows(wh, "SELECT k, s FROM wide")
+    wh.sql("RESET spark.sql.ansi.enabled")
+
+
 @pytest.mark.long
 def test_what_a_review_of_outer_joins_found(wh: Warehouse) -> None:
     wh.script("""CREATE TABLE s (i INT, d DOUBLE, st STRING); CREATE TABLE r (j INT, st STRING);
@@ -303,6 +334,7 @@ INSERT INTO s VALUES (1, 0.0D, ''), (2, -0.0D, 'a'), (3, 1.0D, NULL); INSERT INT
     wh.sql(f"RESET {legacy}")
 
 
+@pytest.mark.long
 def test_what_a_review_of_multiplicities_found(wh: Warehouse) -> None:
     # hidden rows in a change feed that delta-rs reads
     feed = """TBLPROPERTIES (delta.enableChangeDataFeed = true, delta.columnMapping.mode = 'none',

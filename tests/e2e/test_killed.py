@@ -74,7 +74,7 @@ class Stop(BaseException):
 
 @pytest.mark.parametrize(
     ("view", "use_rs"),
-    [("g", True), ("j", False), *(pytest.param(*p, marks=pytest.mark.long) for p in (("g", False), ("j", True)))],
+    [("g", True), *(pytest.param(*p, marks=pytest.mark.long) for p in (("g", False), ("j", False), ("j", True)))],
 )
 def test_stopped_before_and_after_each_step(
     prepared: Path, view: str, use_rs: bool, monkeypatch: pytest.MonkeyPatch

@@ -91,10 +91,10 @@ KINDS = {
 }  # fmt: skip
 
 
-GROUPS = 4
+GROUPS = 7
 
 
-@pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2, 3))])
+@pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, GROUPS))])
 def test_kept_through_a_history(wh: Warehouse, group: int) -> None:
     wh.script(SETUP)
     kinds = list(KINDS.items())[group::GROUPS]
@@ -123,7 +123,7 @@ def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch, ki
         "UPDATE twins SET b = NULL",
     ]
     wh.spark.conf.set("spark.deltaic.writer", "marks")
-    wh.spark.conf.set("spark.deltaic.foldFiles", "3")
+    wh.spark.conf.set("spark.deltaic.foldFiles", "1")
     try:
         for number, batch in enumerate(HISTORY):
             wh.script(batch)
@@ -175,6 +175,7 @@ def test_a_small_view_that_is_recomputed_is_written_without_spark(wh: Warehouse)
         assert report.written_by == ("delta-rs" if use_rs else "spark")
 
 
+@pytest.mark.long
 def test_what_a_review_of_marks_found(wh: Warehouse) -> None:
     """Column mapping by id, odd ends of lines in statistics, dates after 9999, timestamps after a fold, no figures."""
     wh.script("""

@@ -56,6 +56,9 @@ def _count_if(ctx: Context, scope: Sequence[Ref], worst: Grade) -> Expr:
 def _sum(ctx: Context, scope: Sequence[Ref], worst: Grade) -> Expr:
     of = scalar(ctx, scope, _numeric(ctx, scope), 1)
     grade = Grade.ROUNDED if of.grade > Grade.EXACT else Grade.EXACT
+    if of.type is Type.DECIMAL and ctx.choice.chance(25):  # as products are: its sum may not fit, for all Deltaic knows
+        ctx.note("agg.sum_wide")
+        of = Expr(f"CAST({of.sql} AS DECIMAL(32,4))", of.type, of.grade)
     distinct = "DISTINCT " * (of.grade <= Grade.STABLE and ctx.choice.chance(10))
     return Expr(f"SUM({distinct}{of.sql})", _SUM_TYPE[of.type], grade)
 

@@ -71,6 +71,6 @@ def test_the_cheaper_way_is_taken(duck: Duck) -> None:
 
 @pytest.mark.parametrize("name", KEPT)
 def test_executed(name: str, duck: Duck, pytestconfig: pytest.Config) -> None:
-    for seed in range(100 if pytestconfig.getoption("--fuzz") else 4):
+    for seed in range(100 if pytestconfig.getoption("--fuzz") else 2):
         tables, history = outer_tables(seed)
         assert problem(duck, Case(tables, (View("v0", KEPT[name], ()),), history, seed)) is None

@@ -39,7 +39,7 @@ def test_parts(name: str, groups: str, duck: Duck, pytestconfig: pytest.Config) 
     source = "(SELECT DISTINCT * FROM facts)" if name == "beside an extreme" else "facts"
     listed, group = (f"{groups}, ", f" GROUP BY {groups}") if groups else ("", "")
     query = f"SELECT {listed}{PARTS[name]} FROM {source}{group}"
-    for seed in range(40 if pytestconfig.getoption("--fuzz") else 2):
+    for seed in range(40 if pytestconfig.getoption("--fuzz") else 1):
         for inserts_only in (True, False):
             tables, history = tables_and_history(seed)
             if inserts_only:

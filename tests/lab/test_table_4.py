@@ -62,6 +62,6 @@ def test_singular(name: str, duck: Duck) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_executed(name: str, duck: Duck) -> None:
-    for seed in range(3):
+def test_executed(name: str, duck: Duck, pytestconfig: pytest.Config) -> None:
+    for seed in range(20 if pytestconfig.getoption("--fuzz") else 2):
         assert problem(duck, case_for(ALL[name], seed)) is None

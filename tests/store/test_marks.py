@@ -86,12 +86,14 @@ def test_rows_by_key(table: TableRef) -> None:
     keys = pa.table({"a b": ["x7", "nothing"]})
     found = find_rows(table.path, snapshot, keys, {"id": "i", "d": "d"}, None, 1000)
     assert found is not None
-    assert sorted(found["i"].to_pylist()) == [i for i in range(5000) if i % 100 == 7]
-    assert found["d"].type == pa.decimal128(27, 8)
+    assert found.looked_at >= found.rows.num_rows
+    assert found.files >= 1
+    assert sorted(found.rows["i"].to_pylist()) == [i for i in range(5000) if i % 100 == 7]
+    assert found.rows["d"].type == pa.decimal128(27, 8)
     assert find_rows(table.path, snapshot, keys, {"id": "i"}, None, 10) is None
     none = find_rows(table.path, snapshot, pa.table({"a b": ["nothing"]}), {"id": "i"}, None, 10)
     assert none is not None
-    assert none.num_rows == 0
+    assert none.rows.num_rows == 0
 
 
 def test_of_two_writers_one_wins(table: TableRef) -> None:

@@ -170,7 +170,8 @@ class Refresher:
                 key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
                 change.rows, change.reason, change.after, change.upto,
                 self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
-                change.appends, snapshot.rows, self.can_find(source, snapshot.version, used.get(key, [])),
+                change.appends, snapshot.rows, snapshot.files,
+                self.can_find(source, snapshot.version, used.get(key, [])),
             )  # fmt: skip
         return reads
 
@@ -314,21 +315,13 @@ class Refresher:
         return (table.log.snapshot().files or 0) > Settings.of(self.warehouse.spark).fold_files
 
     def report(self, plan: Plan, outcome: Outcome, seconds: float, timings: dict[str, float]) -> Report:
-        rows = outcome.rows_by_path
-        read: dict[str, int] | None = None
-        if rows is not None:
-            own = plan.table.ref.path or plan.table.ref.relation
-            names = {**plan.tables, own: plan.definition.full_name}
-            read = dict.fromkeys(plan.reads, 0)
-            for path, count in rows.items():
-                name = names.get(path, path)
-                read[name] = read.get(name, 0) + count
         return Report(
             view=plan.definition.full_name,
             mode=plan.mode,
             technique=plan.technique,
             reasons=tuple(str(reason) for reason in plan.reasons),
-            rows_read=read,
+            rows_read=_by_name(plan, outcome.rows_by_path),
+            files_read=_by_name(plan, outcome.files_by_path),
             change_rows={k: r.change_rows for k, r in plan.reads.items() if r.changed},
             delta_rows=outcome.delta_rows,
             rows_changed=outcome.rows_changed,
@@ -339,11 +332,25 @@ class Refresher:
             written_by=outcome.written_by,
             predicted=plan.choice.seconds if plan.choice else {},
             rows_there={key: read.rows for key, read in plan.reads.items()},
+            files_there={key: read.files for key, read in plan.reads.items()},
         )
 
     def noop_report(self, plan: Plan, seconds: float) -> Report:
         versions = {key: read.new for key, read in plan.reads.items()}
         return Report(plan.definition.full_name, "noop", "none", versions=versions, seconds=seconds)
+
+
+def _by_name(plan: Plan, by_path: Mapping[str, int] | None) -> dict[str, int] | None:
+    """Figures under the names of the view and its sources."""
+    if by_path is None:
+        return None
+    own = plan.table.ref.path or plan.table.ref.relation
+    names = {**plan.tables, own: plan.definition.full_name}
+    read = dict.fromkeys(plan.reads, 0)
+    for path, count in by_path.items():
+        name = names.get(path, path)
+        read[name] = read.get(name, 0) + count
+    return read
 
 
 def technique_name(way: Maintenance, known: Known) -> str:
@@ -486,7 +493,7 @@ def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str,
 
 
 def _whole(key: str, source: Source, now: Snapshot) -> SourceRead:
-    return SourceRead(key, source.ref.relation, None, now.version, shown=now.shown, rows=now.rows)
+    return SourceRead(key, source.ref.relation, None, now.version, shown=now.shown, rows=now.rows, files=now.files)
 
 
 def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:

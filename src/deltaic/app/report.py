@@ -40,20 +40,21 @@ class Report:
     """Seconds that each technique which was considered was thought to take."""
     rows_there: Mapping[str, int | None] = field(default_factory=dict)
     """Rows that each source has."""
+    files_read: Mapping[str, int] | None = field(default_factory=dict)
+    """Data files that were read, per source, as often as they were; reading a change tells none."""
+    files_there: Mapping[str, int | None] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     def lines(self) -> list[tuple[str, str]]:
-        read = "not measured"
-        if self.rows_read is not None:
-            read = ", ".join(self._read(name, rows) for name, rows in self.rows_read.items()) or "none"
         found = [
             ("view", self.view),
             ("mode", self.mode),
             ("technique", self.technique),
             *(("reason", reason) for reason in self.reasons),
-            ("rows read", read),
+            ("rows read", _read(self.rows_read, self.rows_there)),
+            ("files read", _read(self.files_read, self.files_there)),
             ("delta rows", _count(self.delta_rows)),
             ("rows changed", _count(self.rows_changed)),
             ("Spark jobs", _count(self.jobs)),
@@ -65,10 +66,6 @@ class Report:
         if self.predicted:
             found.append(("predicted", ", ".join(f"{name} {value:.2f} s" for name, value in self.predicted.items())))
         return found
-
-    def _read(self, name: str, rows: int) -> str:
-        there = self.rows_there.get(name)
-        return f"{name} {rows:,}" + (f" of {there:,}" if there is not None else "")
 
     def __str__(self) -> str:
         return "\n".join(f"{name + ':':<14}{value}" for name, value in self.lines())
@@ -82,6 +79,13 @@ class Report:
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self.lines())
         return f"<table>{rows}</table>"
+
+
+def _read(read: Mapping[str, int] | None, there: Mapping[str, int | None]) -> str:
+    if read is None:
+        return "not measured"
+    known = {name: f" of {count:,}" for name, count in there.items() if count is not None}
+    return ", ".join(f"{name} {count:,}{known.get(name, '')}" for name, count in read.items()) or "none"
 
 
 def _count(number: int | None) -> str:

@@ -70,6 +70,7 @@ class Outcome:
     rows_changed: int | None = 0
     jobs: int | None = None
     rows_by_path: dict[str, int] | None = None
+    files_by_path: dict[str, int] | None = None
     written_by: str = ""
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -91,6 +92,7 @@ class Run:
         self.outcome = Outcome()
         self.kept: list[DataFrame] = []
         self.rs_rows: dict[str, int] = {}
+        self.rs_files: dict[str, int] = {}
         self.held: dict[str, pa.Table] = {}
         """What was read into this process, under the names of the relations that Spark has it by."""
         self.nodes: dict[str, Node] = {}
@@ -225,7 +227,8 @@ class Run:
         assert step.version is not None
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
         rows, fresh = self.shared.state(ref, step.version, dict(step.columns), step.shown)
-        self.named_arrow(rows, fresh, self.schema(ref, step.version, step.columns), ref, step)
+        files = Log(ref).snapshot(step.version).files if fresh else 0
+        self.named_arrow(rows, fresh, self.schema(ref, step.version, step.columns), ref, step, files)
 
     def find_rows(self, step: ReadState) -> bool:
         """Find the rows that a read is narrowed to in the files; False if Spark must."""
@@ -241,10 +244,10 @@ class Run:
             found = None
         if found is None:
             return False
-        self.scanned(ref, snapshot.rows)
+        self.scanned(ref, found.looked_at, found.files)
         assert step.relation is not None
-        self.held[step.relation] = found
-        self.named(arrow_to_spark(self.session, found, self.schema(ref, step.version, step.columns)), step)
+        self.held[step.relation] = found.rows
+        self.named(arrow_to_spark(self.session, found.rows, self.schema(ref, step.version, step.columns)), step)
         return True
 
     def near_only(self, step: ReadState) -> str:
@@ -264,7 +267,8 @@ class Run:
         if rows is None:
             self.named(self.session.sql(step.sql), step)
             return
-        self.scanned(ref, self.table.log.snapshot(step.version).rows)
+        there = self.table.log.snapshot(step.version)
+        self.scanned(ref, there.rows, there.files)
         fields = self.schema(ref, step.version, zip(counts.keys, step.names, strict=False)).fields
         keys = fields or [StructField(step.names[0], IntegerType(), False)]
         wanted = StructType([*keys, *(StructField(name, LongType(), False) for name in step.names[-2:])])
@@ -275,8 +279,10 @@ class Run:
         stored = StructType.fromJson(json.loads(Log(ref).snapshot(version).schema_json))
         return StructType([StructField(given, stored[name].dataType, stored[name].nullable) for name, given in columns])
 
-    def named_arrow(self, rows: pa.Table, fresh: bool, schema: StructType, ref: TableRef, step: Step) -> None:
-        self.scanned(ref, rows.num_rows if fresh else 0)
+    def named_arrow(
+        self, rows: pa.Table, fresh: bool, schema: StructType, ref: TableRef, step: Step, files: int | None = 0
+    ) -> None:
+        self.scanned(ref, rows.num_rows if fresh else 0, files)
         assert step.relation is not None
         self.held[step.relation] = without_views(rows)
         self.named(arrow_to_spark(self.session, rows, schema), step)
@@ -284,10 +290,11 @@ class Run:
     def here(self, scan: Scan) -> pa.Table | None:
         return self.held.get(relation_name(scan, {name: n for n, name in enumerate(self.plan.reads)}))
 
-    def scanned(self, ref: TableRef, rows: int | None) -> None:
-        """Count rows that were read without Spark."""
+    def scanned(self, ref: TableRef, rows: int | None, files: int | None) -> None:
+        """Count what was read without Spark."""
         path = ref.path or ref.relation
         self.rs_rows[path] = self.rs_rows.get(path, 0) + (rows or 0)
+        self.rs_files[path] = self.rs_files.get(path, 0) + (files or 0)
 
     # the delta
 
@@ -329,7 +336,7 @@ class Run:
         gone = weights.filter(pc.less(weights[WEIGHT], 0))
         hashes = pa.table({self.compiled.stored[columns[0]]: gone[columns[0]]})
         found = self.table.find(hashes)
-        self.scanned(self.table.ref, self.table.log.snapshot(found.version).rows)
+        self.scanned(self.table.ref, found.looked_at, found.files)
         self.seen[Only.EQUALS] = not _same_rows(found, weights, gone, columns[0])
         if self.seen[Only.EQUALS]:
             if isinstance(delta, pa.Table):
@@ -448,8 +455,9 @@ class Run:
             gone = artifact.filter(pc.equal(artifact[OP], -1)).select(list(key))
         else:
             gone = self.collected(artifact.filter(f"`{OP}` = -1").selectExpr(*map(quote, key)))
-        self.scanned(self.table.ref, self.table.log.snapshot().rows)
-        return self.table.find(gone)
+        found = self.table.find(gone)
+        self.scanned(self.table.ref, found.looked_at, found.files)
+        return found
 
     def write_arrow(self, rows: pa.Table, step: WriteView) -> Commit:
         """By delta-rs, unless something about these very rows forbids it."""
@@ -466,11 +474,8 @@ class Run:
 
     def count(self, measured: Measurement) -> None:
         self.outcome.jobs = measured.jobs
-        rows = measured.rows_by_relation()
-        if rows is not None:
-            for path, count in self.rs_rows.items():
-                rows[path] = rows.get(path, 0) + count
-        self.outcome.rows_by_path = rows
+        self.outcome.rows_by_path = _added(measured.rows_by_relation(), self.rs_rows)
+        self.outcome.files_by_path = _added(measured.files_by_relation(), self.rs_files)
         self.outcome.rows_changed = _changed(self.commit)
         if self.outcome.delta_rows is None:
             self.outcome.delta_rows = _number(self.commit, "numSourceRows", "numOutputRows")
@@ -500,6 +505,12 @@ def _same_rows(found: Found, weights: pa.Table, gone: pa.Table, key: str) -> boo
 def few(reads: Mapping[str, SourceRead]) -> bool:
     """Whether no source changed so much that the change is Spark's to read."""
     return all(r.change_rows is not None and r.change_rows <= RS_ROWS for r in reads.values() if r.changed)
+
+
+def _added(measured: dict[str, int] | None, more: Mapping[str, int]) -> dict[str, int] | None:
+    if measured is None:
+        return None
+    return {path: measured.get(path, 0) + more.get(path, 0) for path in {**measured, **more}}
 
 
 def _escaped(name: str) -> str:

@@ -233,16 +233,32 @@ def linear(call: Call) -> Moment | None:
     return None
 
 
+def additive(call: Call) -> Moment | None:
+    """As `linear`, or a sum that may go out of range: it is not passed on, and whoever adds it up must look."""
+    if call.function == "sum" and not call.distinct and is_wide(call.types[0]):
+        return Moment(call.arguments[0], call.types[0], call.where)
+    return linear(call)
+
+
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
-def is_exact(kind: str) -> bool:
-    """Whether adding and taking away values of this type leaves no trace.
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
-    Spark's sum of a decimal has 10 digits more. Of 38 digits, the most there are, adding two gives up a digit
-    behind the point, and a sum may not fit."""
-    decimal = re.fullmatch(r"decimal\((\d+),\d+\)", kind)
+
+def is_exact(kind: str) -> bool:
+    """Whether adding and taking away values of this type leaves no trace, and no sum of them goes out of range."""
+    decimal = _DECIMAL.fullmatch(kind)
     return kind in INTEGERS or (decimal is not None and int(decimal[1]) <= 27)
+
+
+def is_wide(kind: str) -> bool:
+    """Whether that is so only while sums stay in range.
+
+    Spark's sum of a decimal has 10 digits more, and 38 at most. Adding two numbers of 38 digits gives up digits behind
+    the point, but never the first six."""
+    decimal = _DECIMAL.fullmatch(kind)
+    return decimal is not None and int(decimal[1]) > 27 and int(decimal[2]) <= 6
 
 
 def signed(delta: Node, fixed: Iterable[str], wanted: Wanted) -> Project:
@@ -264,7 +280,19 @@ def summed(rows: Node, groups: tuple[Item, ...], wanted: Wanted) -> Aggregate:
 
 
 def totals(wanted: Wanted) -> tuple[Item, ...]:
-    return tuple(Item(n, join_parts("sum(", col(n), ")"), _sum_type(m.type)) for n, m in wanted.items())
+    return tuple(Item(n, total_of(n, m.type), _sum_type(m.type)) for n, m in wanted.items())
+
+
+def total_of(name: str, kind: str) -> Expr:
+    """The sum, and no NULL for one that does not fit: where that is no error of Spark's, it is one of ours."""
+    total = join_parts("sum(", col(name), ")")
+    if not is_wide(kind):
+        return total
+    stored = f"DECIMAL(38,{_DECIMAL.fullmatch(kind)[2]})"  # type: ignore[index]
+    lost = join_parts(
+        "CASE WHEN count(", col(name), f") > 0 THEN CAST(raise_error('ARITHMETIC_OVERFLOW') AS {stored}) END"
+    )
+    return join_parts("coalesce(CAST(", total, f" AS {stored}), ", lost, ")")
 
 
 def _sum_type(kind: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts
 from deltaic.algebra.nodes import WEIGHT, Field, Generate, Item, Node, Project, keep, pass_through
-from deltaic.delta.moments import Wanted
+from deltaic.delta.moments import Wanted, total_of
 from deltaic.plan.state import Fold, Part, spread_of
 
 INSERTED, DELETED, COUNTED = "_in", "_out", "_number"
@@ -38,7 +38,7 @@ def change_items(part: Part) -> tuple[Item, ...]:
 
     match part.fold:
         case Fold.ADD:
-            return (Item(part.name, join_parts("sum(", col(part.name), ")"), kind),)
+            return (Item(part.name, total_of(part.name, part.moment.type if part.moment else kind), kind),)
         case Fold.BITS_XOR:
             odd = _one_side(part, part.values[0], " % 2 <> 0")
             return (inserted(join_parts("bit_xor(", odd, ")")),)

@@ -19,7 +19,7 @@ from deltaic.algebra.nodes import (
     Item,
     is_exact_key,
 )
-from deltaic.delta.moments import INTEGERS, Moment, is_exact, linear
+from deltaic.delta.moments import INTEGERS, Moment, additive, is_exact, is_wide, linear
 from deltaic.plan.bags import COUNT, Bag
 from deltaic.plan.support import call_of, with_rows, with_support
 
@@ -133,8 +133,10 @@ class _Keeping:
                 if linear(call) is None:
                     return None
                 return col(self.part(item.expr, "bigint", call, Fold.ADD, linear(call), item.name))
-            case "sum" if is_exact(call.types[0]):
-                total = self.part(item.expr, item.type, call, Fold.ADD, linear(call), item.name)
+            case "sum" if (moment := additive(call)) is not None:
+                total = self.part(item.expr, item.type, call, Fold.ADD, moment, item.name)
+                if is_wide(call.types[0]):  # one that does not fit is NULL, unless that is an error
+                    self.doubts.append(join_parts(col(self.known(call)), " > 0 AND ", col(total), " IS NULL"))
                 return self.unless_none(call, col(total))
             case "sum" if call.types[0] in ("float", "double"):
                 total = self.part(item.expr, item.type, call, Fold.ADD_FLOAT, None, item.name)

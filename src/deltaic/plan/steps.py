@@ -52,6 +52,7 @@ class SourceRead:
     appends: bool = False
     """Whether its change deletes nothing."""
     rows: int | None = None
+    files: int | None = None
     """How many it has now."""
     rs_finds: bool = False
     """Whether delta-rs may go through it, however large, for some rows."""

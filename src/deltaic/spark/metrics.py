@@ -72,6 +72,15 @@ class Measurement:
             totals[scan.relation] = totals.get(scan.relation, 0) + scan.rows
         return totals
 
+    def files_by_relation(self) -> dict[str, int] | None:
+        """Files of each table that were read, as often as they were; a change feed tells none."""
+        if self.scans is None:
+            return None
+        totals: dict[str, int] = {}
+        for scan in self.scans:
+            totals[scan.relation] = totals.get(scan.relation, 0) + (scan.files or 0)
+        return totals
+
 
 @contextmanager
 def measure(session: SparkSession) -> Iterator[Measurement]:

@@ -36,12 +36,23 @@ class InFile:
     entry: Entry
     places: BitMap
     rows: pa.Table | None
+    looked_at: int
+    """Rows whose keys were decoded; 0 if the file's ranges told that it has none of them."""
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """The rows that were looked for, and what had to be read for them."""
+
+    rows: pa.Table
+    looked_at: int
+    files: int
 
 
 def look_up(path: str, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str]) -> Iterator[InFile]:
     """The rows whose columns named as those of `keys` have, together, the values of one of its rows; NULL equals NULL.
 
-    The table has no partitions, and the columns are top-level ones.
+    Every file is told of, also one that has no such row. The table has no partitions; the columns are top-level ones.
     """
     if not keys.num_rows:
         return
@@ -55,17 +66,19 @@ def look_up(path: str, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str
         return _in_file(entry, Path(path) / unquote(entry["path"]), wanted, others, gone)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from (found for found in pool.map(look, entries_of(path, snapshot.version)) if found.places)
+        yield from pool.map(look, entries_of(path, snapshot.version))
 
 
 def find_rows(
     path: str, snapshot: Snapshot, keys: pa.Table, columns: Mapping[str, str], shown: str | None, most: int
-) -> pa.Table | None:
+) -> Nearby | None:
     """These columns, each under the name beside it, of the rows with one of the keys; None if there are too many."""
     names = [*columns, *([shown] if shown else [])]
-    found, count = list[pa.Table](), 0
+    found, count, looked_at, files = list[pa.Table](), 0, 0, 0
     for each in look_up(path, snapshot, keys, names):
-        assert each.rows is not None
+        looked_at, files = looked_at + each.looked_at, files + bool(each.looked_at)
+        if each.rows is None:
+            continue
         rows = each.rows.rename_columns(names)
         found.append(rows.filter(rows[shown]).drop_columns([shown]) if shown else rows)
         count += found[-1].num_rows
@@ -73,7 +86,8 @@ def find_rows(
             return None
     schema = StructType.fromJson(json.loads(snapshot.schema_json))
     none = pa.schema([pa.field(name, arrow_type(schema[name].dataType)) for name in columns]).empty_table()
-    return pa.concat_tables([none, *found], promote_options="permissive").rename_columns(list(columns.values()))
+    rows = pa.concat_tables([none, *found], promote_options="permissive").rename_columns(list(columns.values()))
+    return Nearby(rows, looked_at, files)
 
 
 def _in_file(entry: Entry, file: Path, wanted: pa.Table, others: Sequence[str], gone: BitMap | None) -> InFile:
@@ -81,10 +95,11 @@ def _in_file(entry: Entry, file: Path, wanted: pa.Table, others: Sequence[str], 
     lacking = {*wanted.column_names, *others} - set(opened.schema_arrow.names)
     if lacking:
         raise LookupError(f"{file.name} is older than some columns: {', '.join(sorted(lacking))}")
-    first = 0
+    first = looked_at = 0
     for number in range(opened.num_row_groups):
         group = opened.metadata.row_group(number)
         if _may_hold(group, wanted):
+            looked_at += group.num_rows
             rows = _group(opened, number, wanted.column_names)
             here = _places(_matches(rows, wanted), first)
             here -= gone or BitMap()
@@ -92,7 +107,7 @@ def _in_file(entry: Entry, file: Path, wanted: pa.Table, others: Sequence[str], 
             if here and others:
                 found.append(_picked(opened, number, rows, others, pa.array(here.to_array(), pa.uint32()), first))
         first += group.num_rows
-    return InFile(entry, places, pa.concat_tables(found) if found else None)
+    return InFile(entry, places, pa.concat_tables(found) if found else None, looked_at)
 
 
 def _group(opened: pq.ParquetFile, number: int, names: Sequence[str]) -> pa.Table:

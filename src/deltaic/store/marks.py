@@ -47,6 +47,9 @@ class Found:
     places: Mapping[str, BitMap]
     values: pa.ChunkedArray
     """The key of each row that was found; none where the key has several columns."""
+    looked_at: int = 0
+    files: int = 0
+    """Rows and files that were looked at."""
 
     @property
     def rows(self) -> int:
@@ -87,8 +90,10 @@ def find(path: str, snapshot: Snapshot, keys: pa.Table) -> Found:
     values = [chunk.cast(kind) for each in found if each.rows is not None for chunk in each.rows.column(0).chunks]
     return Found(
         snapshot.version,
-        {each.entry["path"]: each.places for each in found},
+        {each.entry["path"]: each.places for each in found if each.places},
         pa.chunked_array(values, kind),
+        sum(each.looked_at for each in found),
+        sum(bool(each.looked_at) for each in found),
     )
 
 
