@@ -107,7 +107,8 @@ def test_kept_through_a_history(wh: Warehouse, group: int) -> None:
         check_all(views)
 
 
-MARKED = ["project", "left join", "having"], ["inner join", "group", "distinct", "union all", "window", "not in"]
+PARTITIONED = "SELECT s.id, s.k, s.name, s.d, u.w FROM s LEFT JOIN u ON s.k = u.k"
+MARKED = ["project", "having"], ["left join", "inner join", "group", "distinct", "union all", "window", "not in"]
 
 
 @pytest.mark.parametrize("kinds_marked", [MARKED[0], pytest.param(MARKED[1], marks=pytest.mark.long)], ids=["0", "1"])
@@ -117,6 +118,8 @@ def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch, ki
     wh.script("CREATE TABLE twins (a INT, b STRING); INSERT INTO twins VALUES (1, 'x'), (1, 'x'), (1, 'x'), (2, NULL)")
     kinds = {**{kind: KINDS[kind] for kind in kinds_marked}, "twins of": "SELECT a, b FROM twins"}
     views = [Kept(wh, f"`{kind}`", query, "REFRESH POLICY INCREMENTAL STRICT") for kind, query in kinds.items()]
+    parted = {"d": PARTITIONED, "name": "SELECT k, name, sum(v) AS t FROM s GROUP BY k, name"}
+    views += [Kept(wh, f"by_{column}", query, f"PARTITIONED BY ({column})") for column, query in parted.items()]
     twins = [
         "DELETE FROM twins WHERE a = 2",
         "INSERT INTO twins VALUES (1, 'x'), (3, 'z')",

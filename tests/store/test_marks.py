@@ -4,6 +4,7 @@ vectors of Spark's, after OPTIMIZE."""
 from __future__ import annotations
 
 import random
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,16 +23,16 @@ from deltaic.store.table import TableRef, table_at
 from deltaic.store.vectors import new_vectors, read_vector
 from deltaic.store.write_sql import create_sql
 
-QUERY = """SELECT id, CASE WHEN id % 10 = 0 THEN NULL ELSE concat('x', id % 100) END AS `a b`,
+QUERY = """SELECT id, CASE WHEN id % 10 = 0 THEN NULL ELSE concat('x', id % 20) END AS `a b`,
   CAST(id AS DECIMAL(20, 2)) / 4 AS d, timestamp_seconds(id) AS t, DATE'2020-01-01' AS day FROM range(0, 5000, 1, 2)"""
-NEW = pa.schema([("id", pa.int64()), ("a b", pa.string()), ("d", pa.decimal128(27, 8)),
+NEW = pa.schema([("id", pa.int64()), ("a b", pa.string()), ("d", pa.decimal128(24, 6)),
                  ("t", pa.timestamp("us", "UTC")), ("day", pa.date32())])  # fmt: skip
 
 
-@pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> TableRef:
+@pytest.fixture(params=[(), ("a b", "day")], ids=["whole", "partitioned"])
+def table(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> TableRef:
     ref = table_at(tmp_path / "t")
-    spark.sql(create_sql(ref.relation, QUERY))
+    spark.sql(create_sql(ref.relation, QUERY, partition_by=request.param))
     return ref
 
 
@@ -40,7 +41,7 @@ def replaced(ref: TableRef, gone: pa.Table, ids: list[int], number: int) -> int:
     snapshot = Log(ref).snapshot()
     found = marks.find(ref.path, snapshot, gone)
     rows = pa.table({"id": ids, **{f.name: pa.nulls(len(ids), f.type) for f in list(NEW)[1:]}}, schema=NEW)
-    files = [marks.new_file(ref.path, snapshot, rows)] if ids else []
+    files = marks.new_files(ref.path, snapshot, rows)
     marks.apply(ref.path, found, files, Transaction("deltaic", number, "{}"))
     return found.rows
 
@@ -54,6 +55,7 @@ def ids(spark: SparkSession, ref: TableRef) -> list[int]:
 
 def test_a_history_of_marks(spark: SparkSession, table: TableRef) -> None:
     choice, there = random.Random(5), set(range(5000))
+    assert marks.why_not(table.path, Log(table).snapshot(), ["id"]) is None
     for number in range(1, 25):  # past two checkpoints
         gone = set(choice.sample(range(6000), 400 if number % 3 else 3)) & there
         keys = pa.table({"id": pa.array(sorted(gone | {-1}), pa.int64())})
@@ -75,7 +77,7 @@ def test_a_history_of_marks(spark: SparkSession, table: TableRef) -> None:
 def test_keys_of_several_columns_and_null(spark: SparkSession, table: TableRef) -> None:
     day = pa.array([18262, 18262], pa.int32()).cast(pa.date32())
     gone = pa.table({"a b": ["x1", None], "day": day})
-    assert replaced(table, gone, [], 1) == 50 + 500
+    assert replaced(table, gone, [], 1) == 250 + 500
     left = spark.sql(f"SELECT count(*) FROM {table.relation} WHERE `a b` IS NULL OR `a b` = 'x1'").first()
     assert left == (0,)
 
@@ -88,8 +90,13 @@ def test_rows_by_key(table: TableRef) -> None:
     assert found is not None
     assert found.looked_at >= found.rows.num_rows
     assert found.files >= 1
-    assert sorted(found.rows["i"].to_pylist()) == [i for i in range(5000) if i % 100 == 7]
-    assert found.rows["d"].type == pa.decimal128(27, 8)
+    assert sorted(found.rows["i"].to_pylist()) == [i for i in range(5000) if i % 20 == 7]
+    assert found.rows["d"].type == pa.decimal128(24, 6)
+    both = find_rows(table.path, snapshot, keys, {"a b": "x", "day": "y"}, None, 1000)
+    assert both is not None
+    assert both.rows.column_names == ["x", "y"]
+    assert set(both.rows["x"].to_pylist()) == {"x7"}
+    assert set(both.rows["y"].to_pylist()) == {date(2020, 1, 1)}
     assert find_rows(table.path, snapshot, keys, {"id": "i"}, None, 10) is None
     none = find_rows(table.path, snapshot, pa.table({"a b": ["nothing"]}), {"id": "i"}, None, 10)
     assert none is not None

@@ -14,12 +14,16 @@ from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.definition import Definition
 from deltaic.app.settings import Settings
 from deltaic.errors import HistoryGone
-from deltaic.plan.cost import Learnt, Past, Predicted
-from deltaic.plan.steps import SourceRead
+from deltaic.plan.cost import WRITTEN, Learnt, Past, Predicted, price_of_full
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.steps import SourceRead, StoredView
 from deltaic.sql.statements import Policy
 from deltaic.store.log import Commit, Log
 
 _LOOKED_BACK = 20
+_FIRST = "first"
+COLD = 2.0
+"""What creating a view takes longer than recomputing it: nothing of it is compiled yet, in Spark or in Java."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,12 @@ class Choice:
         return ["Predicted:", *told, f"  writing a delta of about {self.incremental.delta_rows:,.0f} rows: {writers}"]
 
 
+def first_price(way: Maintenance, reads: Mapping[str, SourceRead]) -> dict[str, Any]:
+    """For the commit that creates a view: what computing it is priced at, but for its rows, which are not known yet."""
+    full = price_of_full(way, reads, StoredView("", None, {}, rows=0))
+    return {"prices": {_FIRST: round(full.seconds, 3)}}
+
+
 def seconds_of(commit: Commit) -> float | None:
     """How long a refresh took, up to its commit."""
     started = (commit.marker or {}).get("figures", {}).get("started")
@@ -95,6 +105,11 @@ def learnt_from(log: Log) -> Learnt:
             break
         figures = (commit.marker or {}).get("figures", {})
         actual, prices = seconds_of(commit), figures.get("prices")
-        if prices and actual and figures["mode"] in prices:
+        if not prices or not actual:
+            continue
+        if figures["mode"] in prices:
             past.insert(0, Past(figures["mode"], prices[figures["mode"]], actual))
+        elif _FIRST in prices:
+            rows = sum(file.rows or 0 for file in commit.adds)
+            past.insert(0, Past("full", prices[_FIRST] + WRITTEN * rows, max(actual - COLD, actual / 2)))
     return Learnt.of(past)

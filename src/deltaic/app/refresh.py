@@ -27,6 +27,7 @@ from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT, Program, program_for
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, known_of, refresh_steps
 from deltaic.sql.statements import Policy
+from deltaic.store import partitions
 from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress, SourceState
@@ -237,7 +238,8 @@ class Refresher:
         if reasons:
             mode, technique, steps = "full", "recompute", [self.full_step(compiled, reads, table)]
         why = tuple(reasons)
-        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why, choice=choice)
+        prices = choice.recorded() if choice else None
+        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why, prices=prices)
         return Plan(
             definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
         )
@@ -397,7 +399,9 @@ def _may_be_searched(log: Log, version: int, columns: list[str]) -> bool:
 
 
 def _may_be_looked_up(log: Log, version: int, columns: list[str]) -> bool:
-    return not log.snapshot(version).partition_columns and _may_be_searched(log, version, columns)
+    if not _may_be_searched(log, version, columns):
+        return False
+    return partitions.why_not(str(log.ref.path), log.snapshot(version)) is None
 
 
 def write_step(compiled: Compiled, table: ViewTable, known: Known) -> WriteView:
@@ -467,14 +471,13 @@ def progress_of(
     mode: str,
     technique: str,
     reasons: tuple[Reason, ...],
-    choice: Choice | None = None,
+    prices: Mapping[str, object] | None = None,
 ) -> Progress:
     """What the commit of this refresh will say."""
     sources = {key: SourceState(s.version, s.table_id, _used(compiled, key, s)) for key, s in states.items()}
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
     figures["started"] = int(time.time() * 1000)
-    if choice is not None:
-        figures.update(choice.recorded())
+    figures.update(prices or {})
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
     if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:

@@ -443,9 +443,11 @@ class Run:
         names = self.table.physical_names
         new = rows.filter(f"`{OP}` = 1").selectExpr(*(f"{quote(name)} AS {quote(names[name])}" for name in names))
 
+        partitions = [names[name] for name in self.table.partition_columns]
+
         def write(folder: str) -> None:
             with plain_timestamps(self.session):
-                new.write.parquet(folder, compression="snappy")
+                new.write.parquet(folder, compression="snappy", partitionBy=partitions or None)
 
         return self.table.apply_marked(found, write, self.progress)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Reason
 from deltaic.app.catalog import LocalCatalog, path_source
+from deltaic.app.choice import first_price
 from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.app.refresh import Refresher, create_sql, first_reads, progress_of, recompute_sql
@@ -19,6 +20,7 @@ from deltaic.errors import (
     NotIncremental,
     UnsupportedError,
 )
+from deltaic.plan.maintain import Maintenance
 from deltaic.sql.statements import (
     AlterView,
     ChangePlainView,
@@ -149,7 +151,8 @@ class Executor:
         reads = first_reads(compiled, states)
         table = self.warehouse.view_table(definition)
         last = self.warehouse.last_progress(definition) if replacing else None
-        progress = progress_of(compiled, states, last, mode="full", technique="recompute", reasons=())
+        prices = first_price(compiled.way, reads) if isinstance(compiled.way, Maintenance) else None
+        progress = progress_of(compiled, states, last, mode="full", technique="recompute", reasons=(), prices=prices)
         if not replacing:
             self.catalog.prepare(definition.schema, definition.name)
         sql = create_sql(

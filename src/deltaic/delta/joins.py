@@ -83,8 +83,8 @@ class Graph:
         for condition in self.conditions:
             reached = sorted(self.reach(condition))
             for a, b in ((a, b) for a in reached for b in reached if a < b):
-                # as if one of both were a key of its relation
-                selectivity[a, b] = min(selectivity.get((a, b), 1.0), 1.0 / max(new[a], new[b], 1.0))
+                # as if it were a key of the smaller one: each row of the other meets one
+                selectivity[a, b] = min(selectivity.get((a, b), 1.0), 1.0 / max(min(new[a], new[b]), 1.0))
         return Sizes(new, old, change, selectivity)
 
 

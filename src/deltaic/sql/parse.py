@@ -70,6 +70,9 @@ class Text:
         last = bisect_left(self.tokens, span[1], key=lambda token: token.start)
         return self.tokens[first:last]
 
+    def has_query(self, span: Span) -> bool:
+        return any(token.token_type is TokenType.SELECT for token in self.within(span))
+
     def index_at(self, start: int) -> int:
         return bisect_left(self.tokens, start, key=lambda token: token.start)
 

@@ -45,7 +45,8 @@ def lower_rows(lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope | 
 
 def _where(lowering: Lowering, block: Block, tree: exp.Expr) -> list[Expr]:
     outer: list[Expr] = []
-    for span in block.text.conjuncts(span_of(tree)):
+    # what needs no subquery goes first, next to the joins that it is a condition of
+    for span in sorted(block.text.conjuncts(span_of(tree)), key=block.text.has_query):
         if _joined(lowering, block, tree, span):
             continue
         predicate = block.lower(tree, span)

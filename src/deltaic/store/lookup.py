@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 
 from deltaic.store.arrow import arrow_type, without_views
 from deltaic.store.files import Entry, entries_of
+from deltaic.store.partitions import Partitions, matching
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.vectors import read_vector
 
@@ -52,18 +53,32 @@ class Nearby:
 def look_up(path: str, snapshot: Snapshot, keys: pa.Table, columns: Sequence[str]) -> Iterator[InFile]:
     """The rows whose columns named as those of `keys` have, together, the values of one of its rows; NULL equals NULL.
 
-    Every file is told of, also one that has no such row. The table has no partitions; the columns are top-level ones.
+    Every file is told of, also one that has no such row. Columns are top-level ones, partitions of a kind that is
+    known (`partitions.why_not`).
     """
     if not keys.num_rows:
         return
     physical = {f["name"]: physical_name(f) for f in snapshot.fields}
     wanted = keys.rename_columns([physical[name] for name in keys.column_names])
     others = [physical[name] for name in columns]
+    partitions = Partitions.of(snapshot)
 
     def look(entry: Entry) -> InFile:
+        values = partitions.values(entry)
+        asked = {name: value for name, value in values.items() if name in wanted.column_names}
+        here = wanted.filter(matching(wanted, asked)).drop_columns(list(asked)) if asked else wanted
+        if not here.num_rows:
+            return InFile(entry, BitMap(), None, 0)
         vector = entry.get("deletionVector")
         gone = read_vector(path, vector) if vector else None
-        return _in_file(entry, Path(path) / unquote(entry["path"]), wanted, others, gone)
+        stored = [name for name in others if name not in values]
+        found = _in_file(entry, Path(path) / unquote(entry["path"]), here, stored, gone)
+        if not found.places or not others:
+            return found
+        count = len(found.places)
+        rows = found.rows
+        columns = {n: pa.repeat(values[n], count) if n in values else _of(rows, n) for n in others}
+        return replace(found, rows=pa.table(columns))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from pool.map(look, entries_of(path, snapshot.version))
@@ -101,13 +116,19 @@ def _in_file(entry: Entry, file: Path, wanted: pa.Table, others: Sequence[str], 
         if _may_hold(group, wanted):
             looked_at += group.num_rows
             rows = _group(opened, number, wanted.column_names)
-            here = _places(_matches(rows, wanted), first)
+            at = _matches(rows, wanted) if wanted.column_names else pa.array(range(group.num_rows), pa.uint64())
+            here = _places(at, first)
             here -= gone or BitMap()
             places |= here
             if here and others:
                 found.append(_picked(opened, number, rows, others, pa.array(here.to_array(), pa.uint32()), first))
         first += group.num_rows
     return InFile(entry, places, pa.concat_tables(found) if found else None, looked_at)
+
+
+def _of(rows: pa.Table | None, name: str) -> pa.ChunkedArray:
+    assert rows is not None
+    return rows[name]
 
 
 def _group(opened: pq.ParquetFile, number: int, names: Sequence[str]) -> pa.Table:

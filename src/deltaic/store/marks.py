@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from deltaic.errors import ConcurrentRefresh
-from deltaic.store import rs, rs_write
+from deltaic.store import partitions, rs, rs_write
 from deltaic.store.arrow import conform
 from deltaic.store.files import Entry, entries_of
 from deltaic.store.lookup import look_up
@@ -70,13 +70,13 @@ def why_not(path: str | None, snapshot: Snapshot, key: Sequence[str]) -> str | N
         return "columns found by their ids"
     if snapshot.rows is None:
         return "files without statistics"
-    if snapshot.partition_columns or "v2Checkpoint" in snapshot.features:
-        return "partitions, or checkpoints of the second kind"
+    if "v2Checkpoint" in snapshot.features:
+        return "checkpoints of the second kind"
     if any(isinstance(f["type"], dict) and "struct" in json.dumps(f["type"]) for f in snapshot.fields):
         return "structs, whose fields have other names in the files"
     kinds = {f["name"]: f["type"] for f in snapshot.fields}
     odd = [name for name in key if isinstance(kinds[name], dict) or kinds[name] in _ODD_KEYS]
-    return f"a key of type {kinds[odd[0]]}" if odd else None
+    return f"a key of type {kinds[odd[0]]}" if odd else partitions.why_not(str(path), snapshot)
 
 
 # --- finding --------------------------------------------------------------------------------------
@@ -100,26 +100,35 @@ def find(path: str, snapshot: Snapshot, keys: pa.Table) -> Found:
 # --- writing --------------------------------------------------------------------------------------
 
 
-def new_file(path: str, snapshot: Snapshot, rows: pa.Table) -> Path:
-    """Rows with the view's columns, as a file that no commit knows yet."""
+@dataclass(frozen=True)
+class NewFile:
+    """A file that no commit knows yet, and the partition that its rows are of."""
+
+    file: Path
+    values: partitions.Texts
+
+
+def new_files(path: str, snapshot: Snapshot, rows: pa.Table) -> list[NewFile]:
+    """Rows with the view's columns, a file for each partition."""
     schema = pa.schema([pa.field(f.name, f.type) for f in pa.schema(rs.opened(path).schema().to_arrow())])
-    names = [physical_name(f) for f in snapshot.fields]
-    file = Path(path) / _new_name()
-    pq.write_table(
-        conform(rows, schema).rename_columns(names), file, compression="snappy", store_decimal_as_integer=True
-    )
-    return file
+    rows = conform(rows, schema).rename_columns([physical_name(f) for f in snapshot.fields])
+    found = []
+    for values, own in partitions.Partitions.of(snapshot).parts(rows) if rows.num_rows else ():
+        found.append(NewFile(Path(path) / _new_name(), values))
+        pq.write_table(own, found[-1].file, compression="snappy", store_decimal_as_integer=True)
+    return found
 
 
-def written_by(path: str, write: Callable[[str], None]) -> list[Path]:
+def written_by(path: str, write: Callable[[str], None]) -> list[NewFile]:
     """The files that a function writes into a folder of the table, moved to where data files are."""
     folder, found = Path(path) / f"deltaic-{uuid.uuid4()}", []
     try:
         write(str(folder))
-        for file in sorted(folder.glob("*.parquet")):
+        for file in sorted(folder.rglob("*.parquet")):
             if pq.ParquetFile(file).metadata.num_rows:
-                found.append(Path(path) / _new_name())
-                file.rename(found[-1])
+                values = partitions.of_folder(file.relative_to(folder).parent)
+                found.append(NewFile(Path(path) / _new_name(), values))
+                file.rename(found[-1].file)
         return found
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -129,7 +138,7 @@ def _new_name() -> str:
     return f"part-00000-{uuid.uuid4()}.snappy.parquet"
 
 
-def apply(path: str, found: Found, files: Iterable[Path], transaction: Transaction) -> None:
+def apply(path: str, found: Found, files: Iterable[NewFile], transaction: Transaction) -> None:
     """Take out the rows that were found and put in those files, in one commit."""
     now = int(time.time() * 1000)
     entries = {entry["path"]: entry for entry in entries_of(path, found.version) if entry["path"] in found.places}
@@ -168,14 +177,14 @@ def _marked(entry: Entry, vector: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "dataChange": True, "stats": stats, "deletionVector": vector}
 
 
-def _added(file: Path, now: int) -> dict[str, Any]:
+def _added(new: NewFile, now: int) -> dict[str, Any]:
     return {
-        "path": quote(file.name),
-        "partitionValues": {},
-        "size": file.stat().st_size,
+        "path": quote(new.file.name),
+        "partitionValues": new.values,
+        "size": new.file.stat().st_size,
         "modificationTime": now,
         "dataChange": True,
-        "stats": json.dumps(_statistics(pq.ParquetFile(file).metadata), separators=(",", ":")),
+        "stats": json.dumps(_statistics(pq.ParquetFile(new.file).metadata), separators=(",", ":")),
     }
 
 

@@ -128,7 +128,7 @@ class ViewTable:
 
         def write() -> None:
             if isinstance(rows, pa.Table):
-                files = [marks.new_file(path, snapshot, rows)] if rows.num_rows else []
+                files = marks.new_files(path, snapshot, rows)
             else:
                 files = marks.written_by(path, rows)
             marks.apply(path, found, files, _transaction(progress))
@@ -144,6 +144,10 @@ class ViewTable:
     @property
     def physical_names(self) -> dict[str, str]:
         return {field["name"]: physical_name(field) for field in self.log.snapshot().fields}
+
+    @property
+    def partition_columns(self) -> list[str]:
+        return list(self.log.snapshot().partition_columns)
 
     # --- either way ---
 
