@@ -3,7 +3,7 @@
 import pytest
 
 from deltaic import Warehouse
-from deltaic.delta import joins
+from deltaic.delta import near
 from deltaic.store.state import why_no_rs_state
 from tests.e2e.conftest import Kept
 
@@ -32,7 +32,7 @@ def test_reads_near_the_change(
     wh: Warehouse, use_rs: bool, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
     wh.use_rs = use_rs
-    monkeypatch.setattr(joins, "LARGE", 1)
+    monkeypatch.setattr(near, "LARGE", 1)
     defaults = why_no_rs_state.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "most_rows", 0)

@@ -68,7 +68,9 @@ class KeptView:
         if scan.near is None:
             return whole
         values = f"SELECT {quote(scan.near.value)} FROM {quote(scan.near.binding)}"
-        return f"(SELECT * FROM {whole} WHERE {quote(scan.near.column)} IN ({values}))"
+        column = quote(scan.near.column)
+        null = f" OR ({column} IS NULL AND EXISTS (SELECT 1 FROM ({values}) AS v(x) WHERE x IS NULL))"
+        return f"(SELECT * FROM {whole} WHERE {column} IN ({values}){null * scan.near.nulls})"
 
     def stored(self) -> dict[str, str]:
         """The algebra's column to the stored one."""

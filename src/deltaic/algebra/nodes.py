@@ -127,6 +127,8 @@ class Near:
     column: str
     binding: str
     value: str
+    nulls: bool = False
+    """Whether rows are wanted, too, whose column is NULL."""
 
 
 @dataclass(frozen=True)

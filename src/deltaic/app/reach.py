@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from deltaic.algebra.expr import Col, Expr
-from deltaic.algebra.nodes import Filter, Join, JoinKind, Node, Project, Ref, Scan, UnionAll
+from deltaic.algebra.nodes import Aggregate, Filter, Join, JoinKind, Node, Project, Ref, Scan, UnionAll
 
 MOST = 2_000_000
 """A join of more rows than this is left to Spark."""
@@ -37,6 +37,11 @@ def reach(
             return _projected(node, columns, rows_of, bound)
         case UnionAll():
             return _united(node, columns, rows_of, bound)
+        case Aggregate() if columns <= {item.name for item in node.groups}:
+            groups = Project(node.input, node.groups)
+            return reach(groups, columns, rows_of, bound)
+        case Join(kind=JoinKind.SEMI | JoinKind.ANTI):
+            return reach(node.left, columns, rows_of, bound)
         case Join(kind=JoinKind.INNER):
             return _joined(node, columns, rows_of, bound)
     return None

@@ -236,11 +236,12 @@ class Run:
         if rows is None or step.near is None or step.version is None or not step.rs_finds:
             return False
         ref = self.table.ref if step.source == VIEW else self.compiled.sources[step.source].ref
-        keys = pa.table({step.near.column: pc.drop_null(rows[step.near.value]).unique()})
+        values = rows[step.near.value].unique()
+        keys = pa.table({step.near.column: values if step.near.nulls else pc.drop_null(values)})
         snapshot = Log(ref).snapshot(step.version)
         try:
             found = find_rows(str(ref.path), snapshot, keys, dict(step.columns), step.shown, STATE_ROWS)
-        except (LookupError, HistoryGone):  # files or a log of a form that only Spark reads
+        except (LookupError, HistoryGone, FileNotFoundError):  # of a form that only Spark reads, or gone
             found = None
         if found is None:
             return False
@@ -255,7 +256,7 @@ class Run:
         rows = self.near.get(step.near.binding) if step.near else None
         if rows is None or step.near is None:
             return ""
-        condition = among(step.near.column, rows[step.near.value])
+        condition = among(step.near.column, rows[step.near.value], step.near.nulls)
         return f"{' AND' if step.shown else ' WHERE'} {condition}"
 
     def read_counts(self, step: ReadCounts) -> None:

@@ -9,9 +9,9 @@ past of a table is dearer to read than its present.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from deltaic.algebra.expr import Col, Expr, col, conjunction, join_parts, text
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
 from deltaic.algebra.nodes import (
     WEIGHT,
     Filter,
@@ -22,24 +22,16 @@ from deltaic.algebra.nodes import (
     Node,
     Project,
     Scan,
-    State,
-    UnionAll,
     keep,
-    sources,
     walk,
 )
 from deltaic.algebra.stability import own_unstable_decisions
+from deltaic.delta.near import Narrowing, equal_pairs
 from deltaic.delta.rules import OTHER_WEIGHT, Derivation, ordered, sum_of, with_weight
 from deltaic.delta.trees import Sizes, Tree, best
 
 ROWS, CHANGE = 100_000.0, 100.0
 """Of a relation whose size is not known."""
-
-LARGE, FEW, SHARE = 20_000, 10_000, 0.1
-"""A table of so many rows is read near the keys that it is joined by, where these are thought to be few, or at most
-this share of its rows."""
-_LITERALS = frozenset({"tinyint", "smallint", "int", "bigint", "string"})
-"""Types whose values can be written into a query, and skip files there."""
 
 
 @dataclass(frozen=True)
@@ -179,8 +171,7 @@ class _Terms:
             conditions = self.conditions(there | {following}, there, frozenset({following}))
             on = conjunction(*conditions)
             leaf = self.leaf(following, past=following in old)
-            if self.is_large(following) and expected <= max(FEW, SHARE * self.sizes.new[following]):
-                rows, leaf = self.nearby(rows, leaf, conditions)
+            rows, leaf = self.nearby(rows, leaf, conditions, expected)
             expected *= self.sizes.new[following] * self.sizes.between(following, there)
             joined = Join(rows, leaf, JoinKind.INNER, on)
             names = tuple(c for c in joined.columns if c not in (WEIGHT, OTHER_WEIGHT))
@@ -190,22 +181,17 @@ class _Terms:
             there, left = there | {following}, left - {following}
         return rows
 
-    def is_large(self, relation: int) -> bool:
-        known = all(source in self.derivation.rows for source in sources(self.graph.leaves[relation]))
-        return known and self.sizes.new[relation] >= LARGE
-
-    def nearby(self, rows: Node, leaf: Node, conditions: Sequence[Expr]) -> tuple[Node, Node]:
+    def nearby(self, rows: Node, leaf: Node, conditions: Sequence[Expr], expected: float) -> tuple[Node, Node]:
         """The rows so far as a binding, and the leaf near the keys in it, if a condition makes two columns equal."""
-        for condition in conditions:
-            names = _equated(condition)
-            if names is None:
+        narrowing = Narrowing(self.derivation.rows, expected)
+        for one, two, safe in (pair for condition in conditions for pair in equal_pairs(condition)):
+            here, there = (one, two) if one in rows.columns else (two, one)
+            joined = here in rows.columns and there in leaf.columns
+            if not joined or rows.fields[here].type != leaf.fields[there].type:
                 continue
-            here, there = names if names[0] in rows.columns else names[::-1]
-            if rows.fields[here].type != leaf.fields[there].type or leaf.fields[there].type not in _LITERALS:
-                continue
-            name = self.derivation.next_name("reached")
-            narrowed = _near(leaf, there, name, here)
-            if narrowed is not None:
+            near = Near("", self.derivation.next_name("reached"), here, safe)
+            narrowed = narrowing.narrow(leaf, frozenset({there}), near, leaf.fields[there].type)
+            if narrowed is not leaf:
                 return self.derivation.bind("reached", rows), narrowed
         return rows, leaf
 
@@ -238,33 +224,6 @@ class _Terms:
 
     def is_joined(self, relation: int, there: frozenset[int]) -> bool:
         return any(tuple(sorted((relation, other))) in self.sizes.selectivity for other in there)
-
-
-def _equated(condition: Expr) -> tuple[str, str] | None:
-    """The two columns of a plain equality."""
-    match condition.parts:
-        case (Col(a), str(sign), Col(b)) if sign.strip() == "=":
-            return a, b
-    return None
-
-
-def _near(node: Node, column: str, binding: str, value: str) -> Node | None:
-    """The node with the scan that `column` comes from, unchanged, near the values."""
-    match node:
-        case Scan(state=State.NEW):
-            origin = next(c.origin for c in node.scanned if c.field.name == column)
-            return replace(node, near=Near(origin, binding, value))
-        case Filter():
-            below = _near(node.input, column, binding, value)
-            return below and replace(node, input=below)
-        case Project() if node.by_name[column].column is not None:
-            below = _near(node.input, node.by_name[column].column or "", binding, value)
-            return below and replace(node, input=below)
-        case UnionAll():  # an old state: the present, and the change with its sign turned
-            place = node.columns.index(column)
-            below = _near(node.branches[0], node.branches[0].columns[place], binding, value)
-            return below and replace(node, branches=(below, *node.branches[1:]))
-    return None
 
 
 def _only(node: Node, names: Iterable[str]) -> tuple[Item, ...]:

@@ -188,16 +188,17 @@ class Derivation:
         terms: list[Node] = []
         moved, other = self.delta(left), self.delta_by_partner(node, left, right, on)
         if moved is not None:
-            terms.append(ordered(_over(node, moved, right), node.columns))
+            terms.append(ordered(_over(node, self.bind("moved", moved), right), node.columns))
         if other is not None:
             terms.append(other)
         return sum_of(terms)
 
     def delta_by_partner(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node | None:
         """The second part of the law: what a change of the right side does to old rows of the left one."""
-        other = self.delta(right)
-        if other is None:
+        found = self.delta(right)
+        if found is None:
             return None
+        other = self.bind("moved", found)
         reached = Project(other, tuple(i for i in keep(other) if i.name != WEIGHT))
         touched = Join(self.old(left), reached, JoinKind.SEMI, on)
         was = self.bind("touched", touched)
@@ -304,7 +305,8 @@ class Derivation:
             parts.append(_keyed(own, [col(name) for name in own.columns]) if exprs else own)
         if other is not None:
             on = _reach(node) if isinstance(node, Apply) else node.on
-            reached = Project(other, tuple(i for i in keep(other) if i.name != WEIGHT))
+            moved = self.bind("moved", other)
+            reached = Project(moved, tuple(i for i in keep(moved) if i.name != WEIGHT))
             parts.append(_keyed(Join(left, reached, JoinKind.SEMI, on), exprs))
         return UnionAll(tuple(parts), parts[0].schema) if parts else None
 

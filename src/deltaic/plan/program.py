@@ -32,6 +32,7 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.joins import JoinTrees, PlannedJoin
+from deltaic.delta.near import Narrowing
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net, never_negative
 from deltaic.plan.bags import KIND
@@ -176,7 +177,7 @@ def rows_program(way: Maintenance, derivation: Derivation) -> Program | None:
     found = derivation.delta(way.root)
     if found is None:
         return None
-    return _inlined(Program((*derivation.bindings, Binding(DELTA, net(found)))))
+    return _finished(derivation, net(found), DELTA)
 
 
 def rows_artifact(way: Maintenance) -> Program:
@@ -242,8 +243,19 @@ def _operations(way: Maintenance, deleted: Node, inserted: list[Node]) -> UnionA
     return UnionAll(branches, (op, *nullable))
 
 
-def _finished(derivation: Derivation, artifact: Node) -> Program:
-    return _inlined(Program((*derivation.bindings, Binding(ARTIFACT, artifact))))
+def _finished(derivation: Derivation, artifact: Node, name: str = ARTIFACT) -> Program:
+    bindings = (*derivation.bindings, Binding(name, artifact))
+    if isinstance(derivation, JoinTrees):
+        bindings = _narrowed(derivation, bindings)
+    return _inlined(Program(bindings))
+
+
+def _narrowed(derivation: JoinTrees, bindings: tuple[Binding, ...]) -> tuple[Binding, ...]:
+    """Large tables near the keys that bindings ask for; those of what the view itself shows ask for none."""
+    if not derivation.changed <= derivation.changes.keys():
+        return bindings
+    narrowing = Narrowing(derivation.rows, sum(derivation.changes.values()))
+    return tuple(b if b.counts is not None else replace(b, node=narrowing.of(b.node)) for b in bindings)
 
 
 def _inlined(program: Program) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -9,7 +10,7 @@ from enum import Enum
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
 from deltaic.algebra.simplify import simplify
-from deltaic.delta.joins import LARGE
+from deltaic.delta.near import LARGE
 from deltaic.delta.rules import Binding, ViewCounts
 from deltaic.plan.maintain import ROW_KEY, VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
@@ -184,7 +185,7 @@ def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
     """Temporary views are numbered, so that no user's name ever stands in one."""
     if scan.source == VIEW:
         return VIEW_RELATION
-    near = f"_near_{scan.near.binding}" if scan.near else ""
+    near = f"_near_{scan.near.binding}_{zlib.crc32(repr(scan.near).encode()):x}" if scan.near else ""
     return f"__deltaic_{scan.state.value}_{numbers[scan.source]}{near}"
 
 

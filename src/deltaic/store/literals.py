@@ -11,15 +11,18 @@ MOST = 1_000
 """More values than this are written as a range."""
 
 
-def among(column: str, values: pa.ChunkedArray) -> str:
-    """A condition for Spark that holds where the column is one of the values; it may hold elsewhere."""
+def among(column: str, values: pa.ChunkedArray, nulls: bool = False) -> str:
+    """A condition for Spark that holds where the column is one of the values, or NULL if one of them is and that is
+    wanted; it may hold elsewhere."""
     known = _written(values)
     if known is None:
         return "TRUE"
-    if len(known) <= MOST:
-        return _listed(quote(column), known)
-    least, most = pc.min(known).as_py(), pc.max(known).as_py()
-    return f"{quote(column)} BETWEEN {_literal(least)} AND {_literal(most)}"
+    condition = _listed(quote(column), known) if len(known) <= MOST else _between(quote(column), known)
+    return f"({condition} OR {quote(column)} IS NULL)" if nulls and values.null_count else condition
+
+
+def _between(column: str, known: pa.Array) -> str:
+    return f"{column} BETWEEN {_literal(pc.min(known).as_py())} AND {_literal(pc.max(known).as_py())}"
 
 
 def _written(values: pa.ChunkedArray) -> pa.Array | None:

@@ -89,16 +89,17 @@ def find_rows(
 ) -> Nearby | None:
     """These columns, each under the name beside it, of the rows with one of the keys; None if there are too many."""
     names = [*columns, *([shown] if shown else [])]
-    found, count, looked_at, files = list[pa.Table](), 0, 0, 0
+    found, count, seen, looked_at, files = list[pa.Table](), 0, 0, 0, 0
     for each in look_up(path, snapshot, keys, names):
         looked_at, files = looked_at + each.looked_at, files + bool(each.looked_at)
+        seen += json.loads(each.entry["stats"])["numRecords"]
         if each.rows is None:
             continue
         rows = each.rows.rename_columns(names)
         found.append(rows.filter(rows[shown]).drop_columns([shown]) if shown else rows)
         count += found[-1].num_rows
-        if count > most:
-            return None
+        if count > most or (count > most / 10 and count / seen * (snapshot.rows or 0) > 2 * most):
+            return None  # there are, or by the files seen so far there will be, too many
     schema = StructType.fromJson(json.loads(snapshot.schema_json))
     none = pa.schema([pa.field(name, arrow_type(schema[name].dataType)) for name in columns]).empty_table()
     rows = pa.concat_tables([none, *found], promote_options="permissive").rename_columns(list(columns.values()))
