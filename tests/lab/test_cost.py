@@ -26,10 +26,10 @@ from deltaic.plan.cost import Learnt, Past
 
 def test_learning() -> None:
     assert Learnt.of([]) == Learnt(1.0, 1.0)
-    slow = [Past("full", 1.0, 2.0)]
-    assert factors(slow) == pytest.approx((2.0, 2.0))  # a slow machine is slow at both
-    both = [*slow, Past("incremental", 2.0, 1.0), Past("incremental", 2.0, 1.0), Past("incremental", 2.0, 40.0)]
-    assert factors(both) == pytest.approx((0.5, 2.0))  # one that stuck is passed over
+    slow = [Past("full", 1.0, 4.0)]
+    assert factors(slow) == pytest.approx((2.0, 2.0))  # half believed; a slow machine is slow at both
+    both = [*slow * 2, *[Past("incremental", 2.0, 1.0)] * 3, Past("incremental", 2.0, 40.0)]
+    assert factors(both) == pytest.approx((0.5, 4.0))  # one that stuck is passed over
     assert Learnt.of([Past("full", 1.0, 1000.0)]).full == 5.0
     recent = [Past("full", 1.0, 4.0)] * 9 + [Past("full", 1.0, 1.0)] * 5
     assert Learnt.of(recent).full == 1.0

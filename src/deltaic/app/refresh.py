@@ -17,12 +17,12 @@ from deltaic.app.choice import Choice, learnt_from
 from deltaic.app.compile import Compiled, Source, pinned_text
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.report import Report
-from deltaic.app.run import WHOLE_ROWS, Outcome, Run, few
+from deltaic.app.run import Outcome, Run, few
 from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared
 from deltaic.app.why_full import digest, recoverable, source_reasons, view_reasons
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
-from deltaic.plan.cost import delta_rows, price_of_full, price_of_steps, price_of_write
+from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT, Program, program_for
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, full_query, known_of, refresh_steps

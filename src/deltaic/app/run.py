@@ -20,6 +20,7 @@ from deltaic.app.compile import Compiled
 from deltaic.app.reach import reach
 from deltaic.app.shared import Shared
 from deltaic.errors import HistoryGone
+from deltaic.plan.cost import WHOLE_ROWS
 from deltaic.plan.maintain import VIEW, Maintenance, Way
 from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP
 from deltaic.plan.steps import (
@@ -58,8 +59,6 @@ if TYPE_CHECKING:
 
 DELTA_ROWS = 1_000_000
 """A delta that is thought to have more rows stays in Spark."""
-WHOLE_ROWS = 20_000
-"""A view of so few rows is written whole without Spark."""
 
 
 @dataclass

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import median
 
-from deltaic.algebra.nodes import Join, Node, State, walk
+from deltaic.algebra.nodes import Aggregate, Apply, Join, Node, Scan, State, walk
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program
 from deltaic.plan.steps import (
@@ -20,6 +20,7 @@ from deltaic.plan.steps import (
     ComputeDelta,
     FindRows,
     MarkRows,
+    Only,
     ReadChange,
     ReadCounts,
     ReadState,
@@ -28,14 +29,23 @@ from deltaic.plan.steps import (
     StoredView,
 )
 
-SCAN, JOINED, LOOKED_AT, HERE, WRITTEN = 3e-7, 3e-7, 4e-8, 2e-7, 1.7e-6
+SCAN, JOINED, LOOKED_AT, HERE, WRITTEN = 3e-7, 3e-7, 4e-8, 2e-7, 2.5e-6
 """Per row: read by Spark, joined by Spark, looked at in a file for its key, read into this process, written."""
+SCANNED, HASHED, SHUFFLED, SUMMED = 1e-7, 5e-8, 1.5e-7, 5e-8
+"""Per row of a recompute: read, held against the smaller side of a join, sorted or sent for one of two large sides, and
+per value that an aggregate computes of it."""
+BROADCAST = 500_000
+"""Of more rows than this a side of a join is sent around."""
 CARRIED = 2e-6
 """Per row of a delta, for each join it goes through."""
 RS_READ, SPARK_READ, OLD_READ, QUERY, STAGE = 0.05, 0.3, 0.8, 0.3, 0.08
 """A read by delta-rs, one by Spark, one of a past version; a query, and each join in it."""
 OVERWRITE, MERGE, RS_MERGE, MARK, FOLD = 1.0, 2.5, 0.1, 0.05, 0.2
 """A commit: of a whole view, of a delta by Spark, by delta-rs, by marking rows; and what a marked row costs later."""
+WHOLE_ROWS = 20_000
+"""A view of so few rows is written whole without Spark."""
+RARELY = 0.1
+"""How often groups that their change does not tell are met."""
 RS_MERGE_BYTES = 1 / 30e6
 UNKNOWN_ROWS = 100_000
 
@@ -72,9 +82,10 @@ class Learnt:
 
     @staticmethod
     def of(past: Sequence[Past]) -> Learnt:
-        """The median of the last ones of each kind. A kind that was not seen is as wrong as the other."""
+        """The median of the last ones of each kind, and of one that was as predicted: a single refresh may have been
+        the first in its process. A kind that was not seen is as wrong as the other."""
         found = {
-            mode: median([log(p.actual / p.predicted) for p in past if p.mode == mode][-LAST:])
+            mode: median([0.0, *[log(p.actual / p.predicted) for p in past if p.mode == mode][-LAST:]])
             for mode in ("incremental", "full")
             if any(p.mode == mode for p in past)
         }
@@ -89,12 +100,28 @@ LAST, MOST = 5, 5.0
 
 def price_of_full(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> Predicted:
     """The query run anew, and its rows instead of the stored ones."""
-    rows = [_rows(read.rows) for read in reads.values()]
-    joins = sum(isinstance(node, Join) for node in walk(way.root))
-    computing = QUERY + joins * (STAGE + JOINED * max(rows, default=0.0))
+    nodes = walk(way.root)
+    scans = [_rows(reads[node.source].rows) for node in nodes if isinstance(node, Scan)]
+    stored = _rows(view.rows, 0)
     return Predicted(
-        sum(SPARK_READ + SCAN * count for count in rows), computing, OVERWRITE + WRITTEN * _rows(view.rows, 0)
+        sum(SPARK_READ / 2 + SCANNED * count for count in scans),
+        QUERY + sum(_operator(node, reads) for node in nodes),
+        RS_MERGE if stored <= WHOLE_ROWS else OVERWRITE + WRITTEN * stored,
     )
+
+
+def _operator(node: Node, reads: Mapping[str, SourceRead]) -> float:
+    """What a join or an aggregate of a recompute takes, as if nothing below it had dropped or doubled rows."""
+    if isinstance(node, Aggregate):
+        return SUMMED * (1 + len(node.aggregates)) * _widest(node, reads)
+    if not isinstance(node, Join | Apply):
+        return 0.0
+    less, more = sorted(_widest(side, reads) for side in node.inputs)
+    return STAGE + HASHED * more + (SHUFFLED * (less + more) if less > BROADCAST else 0.0)
+
+
+def _widest(node: Node, reads: Mapping[str, SourceRead]) -> float:
+    return max((_rows(reads[n.source].rows) for n in walk(node) if isinstance(n, Scan)), default=0.0)
 
 
 def price_of_steps(
@@ -105,10 +132,15 @@ def price_of_steps(
     known: Known,
     writing: float,
 ) -> Predicted:
-    """Steps that wait for something to be seen are taken to be run, but for those that look for equal rows."""
+    """Steps that wait for something to be seen are taken to be run, but for those that look for equal rows, and some
+    of the times for groups that must be computed again."""
     delta = delta_rows(program, known)
     reading = computing = 0.0
     for step in steps:
+        if step.only is Only.AGAIN:
+            if isinstance(step, ReadState):
+                reading += RARELY * _state(step, reads, view)
+            continue
         match step:
             case ReadChange():
                 rows = _rows(reads[step.source].change_rows)
