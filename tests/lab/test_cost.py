@@ -7,6 +7,7 @@ import pytest
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts
 from deltaic.algebra.nodes import (
+    Aggregate,
     Field,
     Filter,
     Item,
@@ -68,6 +69,7 @@ ROWS = {
     "r": pa.table({"a": pa.array([1, 2, 2, None], pa.int32()), "b": pa.array([10, 20, 30, 40], pa.int32())}),
     "s": pa.table({"b": pa.array([10, 30, 99, None], pa.int32()), "c": pa.array([7, 8, 9, 6], pa.int32())}),
     "wide": pa.table({"b": pa.array([10], pa.int64()), "c": pa.array([7], pa.int32())}),
+    "empty": pa.table({"b": pa.array([], pa.int32())}),
 }
 
 
@@ -95,5 +97,13 @@ def test_reach() -> None:
     assert values(Join(r, s, JoinKind.LEFT, equal("b#r", "b#s")), "c#s") is None
     assert values(Join(r, s, JoinKind.INNER, join_parts(col("b#r"), " < ", col("b#s"))), "c#s") is None
     assert values(scan("elsewhere", "a"), "a#elsewhere") is None
+    none = Project(scan("empty", "b"), (Item("x", col("b#empty"), "int"),))
+    assert values(none, "x") == []
+    assert values(Join(r, none, JoinKind.INNER, equal("b#r", "x")), "x") == []
+    one_sided = join_parts(equal("b#r", "x"), " AND ", equal("a#r", "b#r"))
+    assert values(Join(r, none, JoinKind.INNER, one_sided), "x") is None
+    grouped = Aggregate(s, (Item("g", col("c#s"), "int"),))
+    assert values(grouped, "g") == [6, 7, 8, 9]
+    assert values(Join(grouped, r, JoinKind.SEMI, equal("g", "b#r")), "g") == [6, 7, 8, 9]  # more than there are
     wide = scan("wide", "b", "c")
     assert values(Join(r, wide, JoinKind.INNER, equal("b#r", "b#wide")), "c#wide") is None

@@ -70,7 +70,7 @@ def _projected(
     if None in origins.values():
         return None
     below = reach(node.input, frozenset(o for o in origins.values() if o), rows_of, bound)
-    return below and pa.table({name: below[origins[name]] for name in sorted(columns)})
+    return None if below is None else pa.table({name: below[origins[name]] for name in sorted(columns)})
 
 
 def _united(
@@ -96,6 +96,8 @@ def _joined(
     if pairs is None:
         return None
     pairs = [(a, b) if a in node.left.columns else (b, a) for a, b in pairs]
+    if any(a not in node.left.columns or b not in node.right.columns for a, b in pairs):
+        return None
     sides = []
     for side, place in ((node.left, 0), (node.right, 1)):
         keys = frozenset(pair[place] for pair in pairs)
