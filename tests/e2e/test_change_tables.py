@@ -241,6 +241,7 @@ def test_only_untold_groups_are_computed_again(wh: Warehouse) -> None:
     assert untold.rows_changed == 2
 
 
+@pytest.mark.long
 def test_what_a_review_found(wh: Warehouse) -> None:
     """Wide decimals, line breaks inside texts and names, nested keys, numbers that overflow in the change only."""
     wh.sql("CREATE TABLE t (k INT, s STRING, x DECIMAL(28, 10), b BIGINT, a ARRAY<INT>, v VARIANT)")
@@ -379,6 +380,7 @@ def test_an_unstable_filter_on_an_aggregate(wh: Warehouse) -> None:
     assert "change tables" not in wh.explain(f"CREATE MATERIALIZED VIEW v AS {query}")
 
 
+@pytest.mark.long
 def test_groups_that_having_hides(wh: Warehouse) -> None:
     """They are stored and not shown, to people and to views above alike."""
     wh.sql("CREATE TABLE t (k INT, i INT)")

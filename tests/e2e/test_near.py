@@ -15,7 +15,8 @@ INSERT INTO b VALUES (1, 10, 'x'), (1, 5000000000, 'y'), (2, -922337203685477580
 INSERT INTO c VALUES (10, 1), (10, 1), (5000000000, 2), (-9223372036854775808, 3), (NULL, 4)
 """
 HISTORY = [
-    "INSERT INTO a VALUES (1, 'y', 9), (3, 'z', 3); INSERT INTO a SELECT k, s, 5 FROM a WHERE k = 4",
+    "INSERT INTO a VALUES (1, 'y', 9), (3, 'z', 3); INSERT INTO a SELECT k, s, 5 FROM a WHERE k = 4;"
+    " INSERT INTO b VALUES (99, 99, 'gone'); DELETE FROM b WHERE k = 99",
     "DELETE FROM c WHERE x = 1; UPDATE b SET n = 10 WHERE n = 5000000000; INSERT INTO c VALUES (10, 7)",
     "UPDATE a SET s = 'it''s' WHERE k = 1; DELETE FROM b WHERE w = 'x'; INSERT INTO b VALUES (3, 10, 'z')",
     "INSERT INTO a VALUES (NULL, NULL, 0)",
@@ -23,6 +24,8 @@ HISTORY = [
 QUERIES = {
     "chain": "SELECT a.v, b.w, c.x FROM a JOIN b ON a.k = b.k JOIN c ON b.n = c.n",
     "comma": "SELECT a.v, c.x FROM a, b, c WHERE a.s = b.w AND b.n = c.n AND a.v < 9",
+    "renamed": "SELECT a.v, x.w, c.x FROM a JOIN (SELECT k AS kk, n AS nn, w FROM b WHERE n > 0) x ON a.k = x.kk"
+    " JOIN c ON x.nn = c.n",
     "summed": "SELECT a.k, sum(c.x) AS t, count(*) AS n FROM a JOIN b ON a.k = b.k JOIN c ON b.n = c.n GROUP BY a.k",
 }
 

@@ -23,7 +23,7 @@ def by_rs(spark: SparkSession, log: Log, version: int, columns: list[str]) -> Co
     return Counter(comparable(row) for row in arrow_to_spark(spark, rows, schema).collect())
 
 
-@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("mapping", [pytest.param("none", marks=pytest.mark.long), "name"])
 def test_two_readers_of_a_state_agree(spark: SparkSession, tmp_path: Path, mapping: str) -> None:
     mode = f", 'delta.columnMapping.mode' = '{mapping}'"
     log = make_table(spark, tmp_path / "t", vectors=True, partition="p", more=mode)
