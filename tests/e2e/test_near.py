@@ -41,7 +41,7 @@ def test_reads_near_the_change(
     monkeypatch.setitem(defaults, "most_rows", 0)
     wh.script(SETUP)
     views = [Kept(wh, name, query) for name, query in QUERIES.items()]
-    for number, batch in enumerate(HISTORY if pytestconfig.getoption("--fuzz") else HISTORY[:3]):
+    for number, batch in enumerate(HISTORY if pytestconfig.getoption("--fuzz") else HISTORY[:2]):
         wh.script(batch)
         if number == 0:
             told = wh.explain("chain")

@@ -20,7 +20,7 @@ class Settings:
 
     full_rows: int = 100_000
     """A view whose sources have fewer rows together is not recomputed for what it costs to keep."""
-    full_advantage: float = 1.0
+    full_advantage: float = 1.2
     """A view is recomputed if that is predicted to be more than this many times faster; a large number forbids it."""
     fold_files: int = 50
     """A view in more files than this is folded into fewer, once a refresh has marked rows in it."""
