@@ -257,8 +257,14 @@ def is_wide(kind: str) -> bool:
 
     Spark's sum of a decimal has 10 digits more, and 38 at most. Adding two numbers of 38 digits gives up digits behind
     the point, but never the first six."""
+    return _wide_sum(kind) is not None
+
+
+def _wide_sum(kind: str) -> str | None:
+    """The type of a sum of such values."""
     decimal = _DECIMAL.fullmatch(kind)
-    return decimal is not None and int(decimal[1]) > 27 and int(decimal[2]) <= 6
+    wide = decimal is not None and int(decimal[1]) > 27 and int(decimal[2]) <= 6
+    return f"DECIMAL(38,{decimal[2]})" if decimal is not None and wide else None
 
 
 def signed(delta: Node, fixed: Iterable[str], wanted: Wanted) -> Project:
@@ -286,9 +292,9 @@ def totals(wanted: Wanted) -> tuple[Item, ...]:
 def total_of(name: str, kind: str) -> Expr:
     """The sum, and no NULL for one that does not fit: where that is no error of Spark's, it is one of ours."""
     total = join_parts("sum(", col(name), ")")
-    if not is_wide(kind):
+    stored = _wide_sum(kind)
+    if stored is None:
         return total
-    stored = f"DECIMAL(38,{_DECIMAL.fullmatch(kind)[2]})"  # type: ignore[index]
     lost = join_parts(
         "CASE WHEN count(", col(name), f") > 0 THEN CAST(raise_error('ARITHMETIC_OVERFLOW') AS {stored}) END"
     )
