@@ -33,7 +33,7 @@ def test_without_the_lock_the_second_of_two_fails(wh: Warehouse, use_rs: bool) -
     view = Kept(wh, "v", "SELECT k, sum(v) AS t FROM s GROUP BY k")
     wh.sql("INSERT INTO s VALUES (1, 5)")
     refresher = Refresher(wh)
-    first, second = (refresher.plan(wh.definition("v")) for _ in range(2))
+    first, second = (refresher.planner.plan(wh.definition("v")) for _ in range(2))
     refresher.execute(first)
     with pytest.raises(ConcurrentRefresh):
         refresher.execute(second)

@@ -204,9 +204,9 @@ def _plan(wh: Warehouse, view: str) -> dict[str, Any]:
     """The steps of a refresh as values; a statement that made no view yet has none."""
     if " " in view.strip() and not view.strip().startswith("`"):
         return {}
-    from deltaic.app.refresh import Refresher
+    from deltaic.app.decide import Planner
 
-    plan = Refresher(wh).plan(wh.definition(view))
+    plan = Planner(wh).plan(wh.definition(view))
     return {
         "view": plan.definition.full_name,
         "mode": plan.mode,

@@ -38,7 +38,7 @@ from deltaic.plan.program import program_for
 from deltaic.plan.steps import ReadState
 
 if TYPE_CHECKING:
-    from deltaic.app.refresh import Plan
+    from deltaic.app.decide import Plan
 
 
 def explain_create(compiled: Compiled) -> str:

@@ -10,8 +10,9 @@ from deltaic.algebra.reasons import Reason
 from deltaic.app.catalog import LocalCatalog, path_source
 from deltaic.app.choice import first_price
 from deltaic.app.compile import Compiled
+from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
-from deltaic.app.refresh import Refresher, create_sql, first_reads, progress_of, recompute_sql
+from deltaic.app.stored import create_sql, progress_of, recompute_sql
 from deltaic.errors import (
     DependencyError,
     ExistsError,
@@ -146,8 +147,7 @@ class Executor:
         self.check_policy(compiled)
         self.check_circle(compiled)
         definition = compiled.definition
-        refresher = Refresher(self.warehouse)
-        states = refresher.states(compiled, {})
+        states = Planner(self.warehouse).states(compiled, {})
         reads = first_reads(compiled, states)
         table = self.warehouse.view_table(definition)
         last = self.warehouse.last_progress(definition) if replacing else None

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.choice import seconds_of
 from deltaic.app.compile import Compiled, compile_view
+from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition, checked_properties, recorded_settings
 from deltaic.app.explain import explain_create, explain_refresh
-from deltaic.app.refresh import Plan, Refresher
+from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
 from deltaic.app.shared import Shared
 from deltaic.app.statements import Executor
@@ -314,7 +315,7 @@ class Warehouse:
         return explain_create(self.compile_new(self.new_definition(create)))
 
     def explain_refresh(self, name: str) -> str:
-        plan: Plan = Refresher(self).plan(self.definition(name))
+        plan: Plan = Planner(self).plan(self.definition(name))
         return explain_refresh(plan, self.compiled(plan.definition))
 
     def status(self, definition: Definition) -> dict[str, Any]:

@@ -1,0 +1,293 @@
+"""What a refresh will do: looks at the sources and the view, and decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.nodes import State
+from deltaic.algebra.reasons import Code, Reason
+from deltaic.app.choice import Choice, learnt_from
+from deltaic.app.compile import Compiled, Source
+from deltaic.app.definition import Definition
+from deltaic.app.settings import Settings
+from deltaic.app.stored import (
+    create_sql,
+    definition_moves,
+    may_be_looked_up,
+    progress_of,
+    recompute_sql,
+    same_columns,
+    stored_columns,
+    stored_view,
+    used_columns,
+    write_step,
+)
+from deltaic.app.why_full import source_reasons, view_reasons
+from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
+from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
+from deltaic.plan.maintain import Known, Maintenance, Way
+from deltaic.plan.program import Program, program_for
+from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, known_of, refresh_steps
+from deltaic.sql.statements import Policy
+from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
+from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.progress import Progress
+from deltaic.store.state import why_no_rs_state
+from deltaic.store.table import Snapshot
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+
+@dataclass
+class Plan:
+    """What a refresh will do. Explain prints it, `execute` walks it."""
+
+    definition: Definition
+    compiled: Compiled | None
+    mode: str
+    technique: str
+    reasons: tuple[Reason, ...]
+    reads: Mapping[str, SourceRead]
+    steps: list[Step]
+    table: ViewTable
+    progress: Progress | None
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """A source's path to its name, to say whose rows were read."""
+    known: Known | None = None
+    """What an incremental refresh was planned by."""
+    writer: str = "spark"
+    """What an incremental refresh is written by: spark, delta-rs, or marks (deletion vectors)."""
+    choice: Choice | None = None
+    """What an incremental refresh and a recompute were predicted to take, where there was a choice."""
+
+
+class Planner:
+    """Decides, and changes nothing."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.warehouse = warehouse
+
+    def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
+        """Everything a refresh would do, without doing it."""
+        table = self.warehouse.view_table(definition)
+        marked = last_commit_with_marker(table.log)
+        last = Progress.of(marked.commit) if marked else None
+        reasons = list(view_reasons(definition, marked, last, full))
+        if last is not None and not reasons and not definition_moves(last):
+            reads = self.unchanged(last, pins or {})
+            if reads is not None:
+                return Plan(definition, None, "noop", "none", (), reads, [], table, last)
+        compiled = self.compiled(definition)
+        states = self.states(compiled, _not_back(pins or {}, last))
+        reads = self.reads(compiled, states, last, reasons)
+        if isinstance(compiled.way, Reason):
+            reasons.append(compiled.way)
+        elif not reasons and not same_columns(table, compiled):
+            reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
+        return self.decided(definition, compiled, table, last, reads, reasons, states)
+
+    def compiled(self, definition: Definition) -> Compiled:
+        """A query that was right when the view was made can be wrong now: the error then says whose it is."""
+        try:
+            return self.warehouse.compiled(definition)
+        except DeltaicError as error:
+            raise type(error)(f"{definition.full_name}: {error.what}", at=error.at, hint=error.hint) from error
+
+    def unchanged(self, last: Progress, pins: Mapping[str, int]) -> dict[str, SourceRead] | None:
+        """The reads of a view whose sources have not moved: milliseconds, and no Spark."""
+        found: dict[str, SourceRead] = {}
+        for key, state in last.sources.items():
+            ref = self.warehouse.source_ref(key)
+            if ref is None or ref.path is None:
+                return None
+            log = Log(ref, self.warehouse.spark)
+            version = max(pins.get(key, 0), state.version) if key in pins else log.version()
+            if version < state.version or log.snapshot(version).table_id != state.table_id:
+                return None
+            try:
+                commits = log.commits(state.version, version)
+            except HistoryGone:
+                return None
+            if any(commit.data_change or commit.metadata is not None for commit in commits):
+                return None
+            found[key] = SourceRead(key, ref.relation, state.version, version)
+        return found
+
+    def states(self, compiled: Compiled, pins: Mapping[str, int]) -> dict[str, Snapshot]:
+        found = {}
+        for key, source in compiled.sources.items():
+            log = Log(source.ref, self.warehouse.spark)
+            found[key] = log.snapshot(pins.get(key, log.version()))
+        return found
+
+    def reads(
+        self,
+        compiled: Compiled,
+        states: Mapping[str, Snapshot],
+        last: Progress | None,
+        reasons: list[Reason],
+    ) -> dict[str, SourceRead]:
+        """How each source will be read; what stands against reading its change is added to the reasons."""
+        used = compiled.used_columns
+        reads: dict[str, SourceRead] = {}
+        for key, source in compiled.sources.items():
+            snapshot = states[key]
+            before = last.sources.get(key) if last else None
+            own = list(source_reasons(source, before, snapshot, used_columns(compiled, key, snapshot)))
+            reasons.extend(own)
+            if before is None or own or reasons:
+                reads[key] = _whole(key, source, snapshot)
+                continue
+            try:
+                change = self.change(source, before.version, snapshot.version, used.get(key, []))
+            except HistoryGone as gone:
+                reasons.append(Reason(Code.HISTORY_GONE, gone.what))
+                reads[key] = _whole(key, source, snapshot)
+                continue
+            reads[key] = SourceRead(
+                key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
+                change.rows, change.reason, change.after, change.upto,
+                self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
+                change.appends, snapshot.rows, snapshot.files,
+                self.can_find(source, snapshot.version, used.get(key, [])),
+            )  # fmt: skip
+        return reads
+
+    def small_states(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> frozenset[State]:
+        """The states of a source that are cheaper read by delta-rs."""
+        if not self.warehouse.use_rs:
+            return frozenset()
+        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        versions = ((State.OLD, old), (State.NEW, new))
+        return frozenset(state for state, version in versions if why_no_rs_state(log, version, columns) is None)
+
+    def can_find(self, source: Source, version: int, used: list[tuple[str, str]]) -> bool:
+        """Whether rows may be looked for in the files of a source, of any size."""
+        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        return self.warehouse.use_rs and may_be_looked_up(log, version, columns)
+
+    def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
+        log = Log(source.ref, self.warehouse.spark)
+        columns = [name for name, _ in used]
+        return plan_change(log, old, new, columns, allow_rs=self.warehouse.use_rs)
+
+    def decided(
+        self,
+        definition: Definition,
+        compiled: Compiled,
+        table: ViewTable,
+        last: Progress | None,
+        reads: dict[str, SourceRead],
+        reasons: list[Reason],
+        states: Mapping[str, Snapshot],
+    ) -> Plan:
+        forced = any(r.code is Code.POLICY for r in reasons)
+        if reasons and definition.policy is Policy.STRICT and not forced:
+            raise NotIncremental(
+                f"{definition.full_name} cannot be refreshed incrementally: {'; '.join(map(str, reasons))}",
+                hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
+            )
+        paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
+        mode, technique, known, writer, choice = "full", "recompute", None, "spark", None
+        steps: list[Step] = []
+        if not reasons:
+            assert isinstance(compiled.way, Maintenance)
+            stored = stored_view(compiled, table, self.warehouse.use_rs)
+            known = known_of(reads, stored)
+            program = program_for(compiled.way, known)
+            if program is None:
+                return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
+            settings = Settings.of(self.warehouse.spark)
+            writers = self.writers(compiled, table, reads, stored, program, known, settings)
+            writer = min(writers, key=writers.__getitem__)
+            stored = replace(stored, marked=writer == "marks")
+            steps = [*refresh_steps(compiled.way, reads, stored), write_step(compiled, table, known)]
+            mode, technique = "incremental", technique_name(compiled.way, known)
+            choice = Choice(
+                technique,
+                price_of_steps(steps, reads, stored, program, known, writers[writer]),
+                price_of_full(compiled.way, reads, stored),
+                learnt_from(table.log),
+                writers,
+            )
+            dearer = choice.why_full(definition, reads, settings)
+            reasons.extend([dearer] if dearer else [])
+        if reasons:
+            mode, technique, steps = "full", "recompute", [self.full_step(compiled, reads, table)]
+        why = tuple(reasons)
+        prices = choice.recorded() if choice else None
+        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why, prices=prices)
+        return Plan(
+            definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
+        )
+
+    def writers(
+        self,
+        compiled: Compiled,
+        table: ViewTable,
+        reads: Mapping[str, SourceRead],
+        stored: StoredView,
+        program: Program,
+        known: Known,
+        settings: Settings,
+    ) -> dict[str, float]:
+        """Who could write the delta, and what it would take. delta-rs writes the files anew that have a row to replace,
+        marks only say which rows are gone; Spark does what neither can."""
+        way, snapshot = compiled.way, table.log.snapshot()
+        assert isinstance(way, Maintenance)
+        key = [compiled.stored[name] for name in way.replaced(known)]
+        possible = ["spark"]
+        if self.warehouse.use_rs and few(reads) and table.can_use_rs(snapshot):
+            possible.append("delta-rs")
+        if self.warehouse.use_rs and table.why_not_marked(key) is None:
+            possible.append("marks")
+        if settings.writer in possible:
+            possible = [settings.writer]
+        delta = delta_rows(program, known)
+        return {name: price_of_write(name, way, delta, stored, snapshot.bytes or 0) for name in possible}
+
+    def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
+        query = recompute_sql(compiled, reads)
+        columns = stored_columns(compiled)
+        if same_columns(table, compiled):
+            rows = table.log.snapshot().rows
+            small = self.warehouse.use_rs and rows is not None and rows <= WHOLE_ROWS
+            overwrite = table.overwrite_sql(query, columns)
+            return WriteView("recompute the whole view", overwrite, None, query=query if small else None)
+        return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
+
+
+def technique_name(way: Maintenance, known: Known) -> str:
+    if way.technique not in ("auto", "base"):
+        return way.technique
+    if way.marks:
+        return f"{Way.CHANGES.value} (outer joins)"
+    if way.by_groups(known):
+        return f"base ({Way.KEYS.value})"
+    if way.bags:
+        return f"{Way.CHANGES.value} (multiplicities)"
+    return way.way.value if way.way is Way.CHANGES else f"base ({way.way.value})"
+
+
+def few(reads: Mapping[str, SourceRead]) -> bool:
+    """Whether no source changed so much that the change is Spark's to read."""
+    return all(r.change_rows is not None and r.change_rows <= RS_ROWS for r in reads.values() if r.changed)
+
+
+def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str, SourceRead]:
+    """The reads of a view that is computed whole."""
+    return {key: _whole(key, source, states[key]) for key, source in compiled.sources.items()}
+
+
+def _whole(key: str, source: Source, now: Snapshot) -> SourceRead:
+    return SourceRead(key, source.ref.relation, None, now.version, shown=now.shown, rows=now.rows, files=now.files)
+
+
+def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:
+    """A view that another refresh brought further meanwhile stays where it is."""
+    done = last.sources if last else {}
+    return {key: max(pin, done[key].version) if key in done else pin for key, pin in pins.items()}

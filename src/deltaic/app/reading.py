@@ -1,0 +1,150 @@
+"""Reads what a refresh needs: changes, states, and only what is near a change where that is less."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from deltaic.algebra.nodes import WEIGHT, Node, Scan
+from deltaic.app.decide import few
+from deltaic.app.desk import Desk
+from deltaic.app.reach import reach
+from deltaic.app.shared import Shared
+from deltaic.errors import HistoryGone
+from deltaic.plan.maintain import VIEW
+from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name
+from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
+from deltaic.store.change import RS_ROWS
+from deltaic.store.literals import among
+from deltaic.store.log import Log
+from deltaic.store.lookup import find_rows
+from deltaic.store.state import STATE_ROWS, read_counts_rs
+from deltaic.store.table import TableRef
+
+
+class Reading:
+    def __init__(self, desk: Desk, shared: Shared) -> None:
+        self.desk, self.shared = desk, shared
+        self.held: dict[str, pa.Table] = {}
+        """What was read into this process, under the names of the relations that Spark has it by."""
+        self.nodes: dict[str, Node] = {}
+
+    def read_change(self, step: ReadChange) -> None:
+        if step.sql:
+            rows = self.desk.session.sql(step.sql)
+            self.desk.named(self.desk.keep(rows) if self.desk.uses(step) > 1 else rows, step)
+            return
+        source, read = self.desk.compiled.sources[step.source], self.desk.plan.reads[step.source]
+        assert read.change_from is not None
+        assert read.change_upto is not None
+        # A step may want the keys only. Were the change netted over those, an update of another column would vanish.
+        used = [name for name, _ in self.desk.compiled.used_columns[step.source]]
+        rows, fresh = self.shared.change(source.ref, read.change_kind, read.change_from, read.change_upto, used)
+        wanted = self.schema(source.ref, read.new, [(name, name) for name in step.columns])
+        self.named_arrow(rows, fresh, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
+
+    def compute_keys(self, step: Compute) -> None:
+        """A relation whose values another read is narrowed by; into this process, if it is as small as was thought."""
+        assert step.relation is not None
+        assert step.node is not None
+        frame = self.desk.session.sql(step.sql)
+        asked = {
+            s.near.value
+            for s in self.desk.plan.steps
+            if isinstance(s, ReadState) and s.near and s.near.binding == step.relation
+        }
+        self.nodes[step.relation] = step.node
+        told = reach(step.node, frozenset(asked), self.here, self.nodes)
+        if told is not None and told.num_rows <= RS_ROWS:
+            self.desk.near[step.relation] = told
+            self.desk.named(self.desk.keep(frame) if self.desk.uses(step) > 1 else frame, step)
+            return
+        if not few(self.desk.plan.reads) or not has_arrow_types(frame.schema):
+            # counted, so that Spark knows its size when it plans a join with it
+            self.desk.keep(frame).count()
+            self.desk.named(frame, step)
+            return
+        rows = self.desk.collected(frame.limit(RS_ROWS + 1))
+        if rows.num_rows > RS_ROWS:
+            self.desk.named(self.desk.keep(frame), step)
+            return
+        self.desk.near[step.relation] = rows
+        self.desk.named(arrow_to_spark(self.desk.session, rows, frame.schema), step)
+
+    def read_state(self, step: ReadState) -> None:
+        if self.find_rows(step):
+            return
+        if step.sql:
+            self.desk.named(self.desk.session.sql(step.sql + self.near_only(step)), step)
+            return
+        assert step.version is not None
+        ref = self.desk.table.ref if step.source == VIEW else self.desk.compiled.sources[step.source].ref
+        rows, fresh = self.shared.state(ref, step.version, dict(step.columns), step.shown)
+        files = Log(ref).snapshot(step.version).files if fresh else 0
+        self.named_arrow(rows, fresh, self.schema(ref, step.version, step.columns), ref, step, files)
+
+    def find_rows(self, step: ReadState) -> bool:
+        """Find the rows that a read is narrowed to in the files; False if Spark must."""
+        rows = self.desk.near.get(step.near.binding) if step.near else None
+        if rows is None or step.near is None or step.version is None or not step.rs_finds:
+            return False
+        ref = self.desk.table.ref if step.source == VIEW else self.desk.compiled.sources[step.source].ref
+        values = rows[step.near.value].unique()
+        keys = pa.table({step.near.column: values if step.near.nulls else pc.drop_null(values)})
+        snapshot = Log(ref).snapshot(step.version)
+        try:
+            found = find_rows(str(ref.path), snapshot, keys, dict(step.columns), step.shown, STATE_ROWS)
+        except (LookupError, HistoryGone, FileNotFoundError):  # of a form that only Spark reads, or gone
+            found = None
+        if found is None:
+            return False
+        self.desk.scanned(ref, found.looked_at, found.files)
+        assert step.relation is not None
+        self.held[step.relation] = found.rows
+        wanted = self.schema(ref, step.version, step.columns)
+        self.desk.named(arrow_to_spark(self.desk.session, found.rows, wanted), step)
+        return True
+
+    def near_only(self, step: ReadState) -> str:
+        """The condition, with its values written out, that keeps Spark from reading what no join will meet."""
+        rows = self.desk.near.get(step.near.binding) if step.near else None
+        if rows is None or step.near is None:
+            return ""
+        condition = among(step.near.column, rows[step.near.value], step.near.nulls)
+        return f"{' AND' if step.shown else ' WHERE'} {condition}"
+
+    def read_counts(self, step: ReadCounts) -> None:
+        rows, counts, ref = None, step.counts, self.desk.table.ref
+        assert counts is not None
+        assert step.version is not None
+        if step.by_rs:
+            rows = read_counts_rs(ref, step.version, counts.marker, counts.keys, step.names, counts.only_true)
+        if rows is None:
+            self.desk.named(self.desk.session.sql(step.sql), step)
+            return
+        there = self.desk.table.log.snapshot(step.version)
+        self.desk.scanned(ref, there.rows, there.files)
+        fields = self.schema(ref, step.version, zip(counts.keys, step.names, strict=False)).fields
+        keys = fields or [StructField(step.names[0], IntegerType(), False)]
+        wanted = StructType([*keys, *(StructField(name, LongType(), False) for name in step.names[-2:])])
+        self.desk.named(arrow_to_spark(self.desk.session, rows, wanted), step)
+
+    def schema(self, ref: TableRef, version: int, columns: Iterable[tuple[str, str]]) -> StructType:
+        """The log's own schema, which is Spark's: asking Spark would cost as much as the read."""
+        stored = StructType.fromJson(json.loads(Log(ref).snapshot(version).schema_json))
+        return StructType([StructField(given, stored[name].dataType, stored[name].nullable) for name, given in columns])
+
+    def named_arrow(
+        self, rows: pa.Table, fresh: bool, schema: StructType, ref: TableRef, step: Step, files: int | None = 0
+    ) -> None:
+        self.desk.scanned(ref, rows.num_rows if fresh else 0, files)
+        assert step.relation is not None
+        self.held[step.relation] = without_views(rows)
+        self.desk.named(arrow_to_spark(self.desk.session, rows, schema), step)
+
+    def here(self, scan: Scan) -> pa.Table | None:
+        return self.held.get(relation_name(scan, {name: n for n, name in enumerate(self.desk.plan.reads)}))
