@@ -34,13 +34,19 @@ class Reading:
         self.nodes: dict[str, Node] = {}
 
     def read_change(self, step: ReadChange) -> None:
-        if step.sql:
-            rows = self.desk.session.sql(step.sql)
-            self.desk.named(self.desk.keep(rows) if self.desk.uses(step) > 1 else rows, step)
-            return
         source, read = self.desk.compiled.sources[step.source], self.desk.plan.reads[step.source]
         assert read.change_from is not None
         assert read.change_upto is not None
+        if step.sql:
+            together, frame = self.shared.together, None
+            if together is not None:
+                span = read.change_from, read.change_upto
+                frame = together.change(self.desk.session, step.source, source.ref, *span, step.columns)
+            if frame is None:
+                frame = self.desk.session.sql(step.sql)
+                frame = self.desk.keep(frame) if self.desk.uses(step) > 1 else frame
+            self.desk.named(frame, step)
+            return
         # A step may want the keys only. Were the change netted over those, an update of another column would vanish.
         used = [name for name, _ in self.desk.compiled.used_columns[step.source]]
         rows, fresh = self.shared.change(source.ref, read.change_kind, read.change_from, read.change_upto, used)

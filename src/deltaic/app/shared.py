@@ -1,15 +1,63 @@
-"""What views that are refreshed together read alike, read once: changes and small tables, by delta-rs."""
+"""What views that are refreshed together read alike, read once: changes, and small tables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pyarrow as pa
 
-from deltaic.store.change import COUNT, read_change_rs
+from deltaic.algebra.expr import quote
+from deltaic.store.change import COUNT, plan_change, read_change_rs
+from deltaic.store.log import Log
 from deltaic.store.state import read_state_rs
 from deltaic.store.table import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Together:
+    """Changes that Spark reads, for several views. Each is refreshed in a session of its own, so what they share is a
+    cached view in the catalog that all sessions see."""
+
+    def __init__(self, spark: SparkSession, readers: Callable[[str], list[Sequence[str]]]) -> None:
+        self.spark, self.readers = spark, readers
+        self.names: dict[tuple[object, ...], str] = {}
+        self.undo = ExitStack()
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo.close()
+
+    def change(
+        self, session: SparkSession, source: str, ref: TableRef, after: int, upto: int, columns: Sequence[str]
+    ) -> DataFrame | None:
+        """`columns` of a change, and its counts; None if nobody else reads this source."""
+        key = (ref.path or ref.relation, after, upto)
+        if key not in self.names:
+            used = self.readers(source)
+            if len(used) < 2:
+                return None
+            self.names[key] = self.kept(ref, after, upto, list(dict.fromkeys(name for one in used for name in one)))
+        wanted = ", ".join(map(quote, [*columns, COUNT]))
+        return session.sql(f"SELECT {wanted} FROM global_temp.{self.names[key]}")
+
+    def kept(self, ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> str:
+        sql = plan_change(Log(ref, self.spark), after, upto, columns, allow_rs=False).sql
+        assert sql is not None
+        name = f"deltaic_{uuid4().hex}"
+        frame = self.spark.sql(sql)
+        frame.createGlobalTempView(name)
+        self.undo.callback(self.spark.catalog.dropGlobalTempView, name)
+        frame.persist()
+        self.undo.callback(frame.unpersist)
+        return name
 
 
 @dataclass
@@ -17,6 +65,8 @@ class Shared:
     """Kept for one refresh, of one view or of all. A read says whether it was one: rows at hand are not read again."""
 
     _kept: dict[tuple[object, ...], pa.Table] = field(default_factory=dict)
+
+    together: Together | None = None
 
     def change(self, ref: TableRef, kind: str, after: int, upto: int, columns: Sequence[str]) -> tuple[pa.Table, bool]:
         """`columns` of a change, and its counts; it is not netted, so some of its columns are as good as all."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from threading import RLock
@@ -22,9 +23,9 @@ from deltaic.app.definition import Definition, checked_properties, recorded_sett
 from deltaic.app.explain import explain_create, explain_refresh
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
-from deltaic.app.shared import Shared
+from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
-from deltaic.errors import ConfigurationError, HistoryGone, MissingError, SetupError
+from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, MissingError, SetupError
 from deltaic.spark.session import forked, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements
 from deltaic.sql.statements import CreateView, RefreshView
@@ -134,14 +135,28 @@ class Warehouse:
 
         order = self.in_order()
         pins = self.pins(order)
-        reports, shared = [], Shared()
-        with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty()) as advance:
+        reports = []
+        bar = progress_bar("refreshing", len(order), enabled=sys.stderr.isatty())
+        with bar as advance, Together(self.spark, partial(self.columns_read, order)) as together:
+            shared = Shared(together=together)
             for definition in order:
                 with self.lock():
                     now = self.catalog.definition(definition.schema, definition.name)
                     reports.append(Refresher(self, shared).refresh(now, full=full, pins=pins))
                 advance(definition.full_name)
         return reports
+
+    def columns_read(self, definitions: Sequence[Definition], source: str) -> list[Sequence[str]]:
+        """The columns of a source that each of these views reads, if it does."""
+        found: list[Sequence[str]] = []
+        for definition in definitions:
+            try:
+                compiled = self.compiled(definition)
+            except DeltaicError:  # its own refresh will say so
+                continue
+            if source in compiled.sources:
+                found.append([name for name, _ in compiled.used_columns.get(source, [])])
+        return found
 
     def explain(self, name_or_sql: str) -> str:
         """What a refresh of the view would do now, or how a CREATE MATERIALIZED VIEW would be kept."""

@@ -247,11 +247,21 @@ def _may_name(token: Token) -> bool:
     )
 
 
+def _parser() -> _SpanParser:
+    try:
+        return _SpanParser(dialect=Spark())
+    except TypeError as error:  # a compiled class has no children in Python
+        raise ParseError(
+            f"sqlglot's compiled form cannot be used: {error}",
+            hint="pip uninstall sqlglotc leaves sqlglot as it is, in Python.",
+        ) from error
+
+
 def parse_query(sql: str) -> tuple[exp.Expr, Text]:
     """The tree of a query and its text. Anything that is not a query is refused."""
     text = Text.of(sql)
     try:
-        trees = _SpanParser(dialect=Spark()).parse(_tokenize(sql), sql)
+        trees = _parser().parse(_tokenize(sql), sql)
     except SqlglotParseError as error:
         detail = error.errors[0] if error.errors else {}
         at = Position(detail["line"], detail["col"]) if detail.get("line") else None
