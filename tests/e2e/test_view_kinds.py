@@ -120,6 +120,7 @@ def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch, ki
     views = [Kept(wh, f"`{kind}`", query, "REFRESH POLICY INCREMENTAL STRICT") for kind, query in kinds.items()]
     parted = {"d": PARTITIONED, "name": "SELECT k, name, sum(v) AS t FROM s GROUP BY k, name"}
     views += [Kept(wh, f"by_{column}", query, f"PARTITIONED BY ({column})") for column, query in parted.items()]
+    views.append(Kept(wh, "clustered", PARTITIONED, "CLUSTER BY (name, id)"))
     twins = [
         "DELETE FROM twins WHERE a = 2",
         "INSERT INTO twins VALUES (1, 'x'), (3, 'z')",

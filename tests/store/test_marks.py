@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -29,10 +30,17 @@ NEW = pa.schema([("id", pa.int64()), ("a b", pa.string()), ("d", pa.decimal128(2
                  ("t", pa.timestamp("us", "UTC")), ("day", pa.date32())])  # fmt: skip
 
 
-@pytest.fixture(params=[(), ("a b", "day")], ids=["whole", "partitioned"])
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "whole": {},
+    "partitioned": {"partition_by": ("a b", "day")},
+    "clustered": {"cluster_by": ("id", "a b")},
+}
+
+
+@pytest.fixture(params=LAYOUTS)
 def table(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> TableRef:
     ref = table_at(tmp_path / "t")
-    spark.sql(create_sql(ref.relation, QUERY, partition_by=request.param))
+    spark.sql(create_sql(ref.relation, QUERY, **LAYOUTS[request.param]))
     return ref
 
 
@@ -53,8 +61,13 @@ def ids(spark: SparkSession, ref: TableRef) -> list[int]:
     return by_spark
 
 
+def layout(spark: SparkSession, ref: TableRef) -> object:
+    return spark.sql(f"DESCRIBE DETAIL {ref.relation}").select("partitionColumns", "clusteringColumns").first()
+
+
 def test_a_history_of_marks(spark: SparkSession, table: TableRef) -> None:
     choice, there = random.Random(5), set(range(5000))
+    before = layout(spark, table)
     assert marks.why_not(table.path, Log(table).snapshot(), ["id"]) is None
     for number in range(1, 25):  # past two checkpoints
         gone = set(choice.sample(range(6000), 400 if number % 3 else 3)) & there
@@ -71,6 +84,7 @@ def test_a_history_of_marks(spark: SparkSession, table: TableRef) -> None:
     assert ids(spark, table) == sorted(there)
     assert replaced(table, pa.table({"id": pa.array(sorted(there), pa.int64())}), [], 99) == len(there)
     assert ids(spark, table) == []
+    assert layout(spark, table) == before
     assert entries_of(str(table.path), Log(table).version()) == []  # a file without a row is no longer there
 
 
@@ -101,6 +115,23 @@ def test_rows_by_key(table: TableRef) -> None:
     none = find_rows(table.path, snapshot, pa.table({"a b": ["nothing"]}), {"id": "i"}, None, 10)
     assert none is not None
     assert none.rows.num_rows == 0
+
+
+def test_ranges_of_long_texts(spark: SparkSession, table: TableRef) -> None:
+    assert table.path is not None
+    snapshot = Log(table).snapshot()
+    texts = ["y" * 40, "y" * 40 + "z", "\U0010ffff" * 40]
+    for number, text in enumerate(texts):
+        rows = pa.table({"id": [number], "a b": [text], "d": [None], "t": [None], "day": [None]}, schema=NEW)
+        found = marks.find(table.path, snapshot, pa.table({"id": pa.array([], pa.int64())}))
+        marks.apply(
+            table.path, found, marks.new_files(table.path, snapshot, rows), Transaction("deltaic", number, "{}")
+        )
+        snapshot = Log(table).snapshot()
+    for text in texts:
+        assert spark.sql(f"SELECT count(*) FROM {table.relation} WHERE `a b` = '{text}'").first() == (1,)
+    least = spark.sql(f"SELECT count(*) FROM {table.relation} WHERE `a b` > '{'y' * 39}'").first()
+    assert least == (3,)
 
 
 def test_of_two_writers_one_wins(table: TableRef) -> None:

@@ -68,8 +68,9 @@ class Plan:
 class Planner:
     """Decides, and changes nothing."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: Warehouse, use_rs: bool | None = None) -> None:
         self.warehouse = warehouse
+        self.use_rs = warehouse.use_rs if use_rs is None else use_rs
 
     def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
         """Everything a refresh would do, without doing it."""
@@ -159,7 +160,7 @@ class Planner:
 
     def small_states(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> frozenset[State]:
         """The states of a source that are cheaper read by delta-rs."""
-        if not self.warehouse.use_rs:
+        if not self.use_rs:
             return frozenset()
         log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
         versions = ((State.OLD, old), (State.NEW, new))
@@ -168,12 +169,12 @@ class Planner:
     def can_find(self, source: Source, version: int, used: list[tuple[str, str]]) -> bool:
         """Whether rows may be looked for in the files of a source, of any size."""
         log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
-        return self.warehouse.use_rs and may_be_looked_up(log, version, columns)
+        return self.use_rs and may_be_looked_up(log, version, columns)
 
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
         log = Log(source.ref, self.warehouse.spark)
         columns = [name for name, _ in used]
-        return plan_change(log, old, new, columns, allow_rs=self.warehouse.use_rs)
+        return plan_change(log, old, new, columns, allow_rs=self.use_rs)
 
     def decided(
         self,
@@ -196,7 +197,7 @@ class Planner:
         steps: list[Step] = []
         if not reasons:
             assert isinstance(compiled.way, Maintenance)
-            stored = stored_view(compiled, table, self.warehouse.use_rs)
+            stored = stored_view(compiled, table, self.use_rs)
             known = known_of(reads, stored)
             program = program_for(compiled.way, known)
             if program is None:
@@ -241,9 +242,9 @@ class Planner:
         assert isinstance(way, Maintenance)
         key = [compiled.stored[name] for name in way.replaced(known)]
         possible = ["spark"]
-        if self.warehouse.use_rs and few(reads) and table.can_use_rs(snapshot):
+        if self.use_rs and few(reads) and table.can_use_rs(snapshot):
             possible.append("delta-rs")
-        if self.warehouse.use_rs and table.why_not_marked(key) is None:
+        if self.use_rs and table.why_not_marked(key) is None:
             possible.append("marks")
         if settings.writer in possible:
             possible = [settings.writer]
@@ -255,7 +256,7 @@ class Planner:
         columns = stored_columns(compiled)
         if same_columns(table, compiled):
             rows = table.log.snapshot().rows
-            small = self.warehouse.use_rs and rows is not None and rows <= WHOLE_ROWS
+            small = self.use_rs and rows is not None and rows <= WHOLE_ROWS
             overwrite = table.overwrite_sql(query, columns)
             return WriteView("recompute the whole view", overwrite, None, query=query if small else None)
         return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)

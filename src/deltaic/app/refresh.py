@@ -18,6 +18,7 @@ from deltaic.app.shared import Shared
 from deltaic.app.why_full import recoverable
 from deltaic.errors import NotIncremental
 from deltaic.sql.statements import Policy
+from deltaic.store.rs import is_not_text
 from deltaic.store.table import first_line
 from deltaic.store.view import ViewTable
 
@@ -30,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 
 class Refresher:
-    def __init__(self, warehouse: Warehouse, shared: Shared | None = None) -> None:
+    def __init__(self, warehouse: Warehouse, shared: Shared | None = None, use_rs: bool | None = None) -> None:
         self.warehouse, self.shared = warehouse, shared or Shared()
-        self.planner = Planner(warehouse)
+        self.planner = Planner(warehouse, use_rs)
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
         started = time.perf_counter()
@@ -44,6 +45,9 @@ class Refresher:
             try:
                 outcome = self.execute(plan)
             except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+                if self.planner.use_rs and is_not_text(error):
+                    by_spark = Refresher(self.warehouse, self.shared, use_rs=False)
+                    return by_spark.refresh(definition, full=full, pins=pins)
                 reason = recoverable(error)
                 if reason is None or plan.mode != "incremental":
                     raise
@@ -69,7 +73,7 @@ class Refresher:
         assert plan.compiled is not None
         assert plan.progress is not None
         with self.warehouse.session_for(plan.definition) as session:
-            outcome = Run(session, plan.compiled, plan, self.warehouse.use_rs, self.shared).walk()
+            outcome = Run(session, plan.compiled, plan, self.planner.use_rs, self.shared).walk()
             if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
                 self.fold(plan.table, session)
         if plan.mode == "full":  # its columns may be others now

@@ -209,7 +209,7 @@ class Warehouse:
 
     def view_table(self, definition: Definition) -> ViewTable:
         ref = self.catalog.view_ref(definition.schema, definition.name)
-        return ViewTable(ref, self.lock_file, self.spark)
+        return ViewTable(ref, self.lock_file, self.spark, definition.clustered_by)
 
     def source_ref(self, key: str) -> TableRef | None:
         """The table behind a source's key; views of the same name come first, as in a query."""

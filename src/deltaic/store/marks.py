@@ -36,7 +36,11 @@ from deltaic.store.vectors import new_vectors, read_vector
 _ODD_KEYS = ("float", "double", "binary", "timestamp", "timestamp_ntz")
 """Of which Arrow has other equals than Spark, or files that Spark wrote hold as something else."""
 _TOLD_TEXT = 32
-"""A text longer than this is no part of a file's statistics."""
+"""A longer text is cut in a file's statistics, as Delta does it."""
+_LAST = chr(0x10FFFF)
+_TOLD = ("byte", "short", "integer", "long", "date", "string")
+"""The types whose ranges new files tell; Delta wants those of the columns that a table is clustered by."""
+_KNOWN_FEATURES = rs_write.KNOWN_FEATURES | {"clustering", "domainMetadata"}
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ class Found:
 # --- when not -------------------------------------------------------------------------------------
 
 
-def why_not(path: str | None, snapshot: Snapshot, key: Sequence[str]) -> str | None:
+def why_not(path: str | None, snapshot: Snapshot, key: Sequence[str], clustered: Sequence[str] = ()) -> str | None:
     """What about a table forbids it; None if nothing does."""
-    reason = rs_write.why_not_table(path, snapshot)
+    reason = rs_write.why_not_table(path, snapshot, _KNOWN_FEATURES)
     if reason is not None:
         return reason
     if snapshot.properties.get("delta.enableDeletionVectors", "").lower() != "true":
@@ -75,6 +79,9 @@ def why_not(path: str | None, snapshot: Snapshot, key: Sequence[str]) -> str | N
     if any(isinstance(f["type"], dict) and "struct" in json.dumps(f["type"]) for f in snapshot.fields):
         return "structs, whose fields have other names in the files"
     kinds = {f["name"]: f["type"] for f in snapshot.fields}
+    untold = [name for name in clustered if kinds.get(name) not in _TOLD]
+    if untold:
+        return f"clustered by {untold[0]}, of a type whose ranges Spark must tell"
     odd = [name for name in key if isinstance(kinds[name], dict) or kinds[name] in _ODD_KEYS]
     return f"a key of type {kinds[odd[0]]}" if odd else partitions.why_not(str(path), snapshot)
 
@@ -203,8 +210,8 @@ def _statistics(footer: Any) -> dict[str, Any]:
         ends = [_ends(each) for each in told if each.has_min_max]
         some = [each for each, column in zip(told, columns, strict=True) if each.null_count < column.num_values]
         if ends and len(ends) >= len(some) and all(_is_told(value) for pair in ends for value in pair):
-            stats["minValues"][name] = _json(min(low for low, _ in ends))
-            stats["maxValues"][name] = _json(max(high for _, high in ends))
+            stats["minValues"][name] = _lower(min(low for low, _ in ends))
+            stats["maxValues"][name] = _upper(max(high for _, high in ends))
     return {**stats, "tightBounds": True}
 
 
@@ -218,11 +225,19 @@ def _ends(told: Any) -> tuple[Any, Any]:
 
 def _is_told(value: Any) -> bool:
     exact = isinstance(value, int) and not isinstance(value, bool)
-    return exact or type(value) is date or (isinstance(value, str) and len(value) <= _TOLD_TEXT)
+    text = isinstance(value, str) and value[_TOLD_TEXT : _TOLD_TEXT + 1] != _LAST
+    return exact or type(value) is date or text
 
 
-def _json(value: Any) -> Any:
+def _lower(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:_TOLD_TEXT]
     return value.isoformat() if isinstance(value, date) else value
+
+
+def _upper(value: Any) -> Any:
+    cut = isinstance(value, str) and len(value) > _TOLD_TEXT
+    return value[:_TOLD_TEXT] + _LAST if cut else _lower(value)
 
 
 def _commit(

@@ -29,6 +29,11 @@ def opened(path: str, version: int | None = None) -> deltalake.DeltaTable:
     return deltalake.DeltaTable(Path(path).as_uri(), version=version)
 
 
+def is_not_text(error: Exception) -> bool:
+    """Whether something failed over a STRING that is not UTF-8: Spark's may hold any bytes, Arrow's may not."""
+    return re.search(r"utf-?8", str(error), re.IGNORECASE) is not None
+
+
 @functools.lru_cache(maxsize=10_000)
 def has_int96(file: str) -> bool:
     """Whether a Parquet file stores timestamps as INT96, as Spark does unless told otherwise.

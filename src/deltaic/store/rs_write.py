@@ -23,7 +23,7 @@ from deltaic.store.quoting import rs_quoted
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.write_sql import OP
 
-_KNOWN_FEATURES = frozenset(
+KNOWN_FEATURES = frozenset(
     {"appendOnly", "invariants", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}
     # Implied by old protocol versions; whether a table uses one is seen in its properties and schema.
     | {"checkConstraints", "changeDataFeed", "generatedColumns"}
@@ -52,11 +52,11 @@ class Transaction:
 # --- when not -------------------------------------------------------------------------------------
 
 
-def why_not_table(path: str | None, snapshot: Snapshot) -> str | None:
+def why_not_table(path: str | None, snapshot: Snapshot, known: frozenset[str] = KNOWN_FEATURES) -> str | None:
     """What about the table forbids it; None if nothing does."""
     if path is None or not rs.can_open(path):
         return "not in a folder delta-rs can open"
-    unknown = sorted(snapshot.features - _KNOWN_FEATURES)
+    unknown = sorted(snapshot.features - known)
     if unknown:
         return f"table features it does not know: {', '.join(unknown)}"
     checked = [name for name in snapshot.properties if name.startswith("delta.constraints.")]

@@ -34,8 +34,14 @@ class ViewTable:
     do. `spark` is needed to read the log of a table that is not on this machine.
     """
 
-    def __init__(self, ref: TableRef, lock: str | Path | None = None, spark: SparkSession | None = None) -> None:
-        self.ref, self.lock = ref, lock
+    def __init__(
+        self,
+        ref: TableRef,
+        lock: str | Path | None = None,
+        spark: SparkSession | None = None,
+        clustered_by: Sequence[str] = (),
+    ) -> None:
+        self.ref, self.lock, self.clustered_by = ref, lock, clustered_by
         self.log = Log(ref, spark)
 
     # --- the statements, for explain ---
@@ -115,7 +121,7 @@ class ViewTable:
 
     def why_not_marked(self, key: Sequence[str]) -> str | None:
         """Why rows of this table cannot be marked as deleted by Deltaic itself; None if they can."""
-        return marks.why_not(self.ref.path, self.log.snapshot(), key)
+        return marks.why_not(self.ref.path, self.log.snapshot(), key, self.clustered_by)
 
     def find(self, keys: pa.Table) -> marks.Found:
         """Where the rows of these keys are."""
