@@ -138,10 +138,10 @@ class Executor:
             schema, name = self.catalog.qualified(statement.name)
             old = self.catalog.definition(schema, name)
             definition = replace(old, query=statement.query, given=())
-            self.materialize(definition, {}, replacing=True)
+            self.materialize(definition, None, replacing=True)
         return self.nothing()
 
-    def materialize(self, definition: Definition, properties: dict[str, str], *, replacing: bool) -> None:
+    def materialize(self, definition: Definition, properties: dict[str, str] | None, *, replacing: bool) -> None:
         """Computes a new view and makes it visible, in one commit."""
         compiled = self.warehouse.compile_new(definition)
         self.check_policy(compiled)

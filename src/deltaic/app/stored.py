@@ -93,17 +93,36 @@ def create_sql(
     properties: Mapping[str, str] | None = None,
     location: str | None = None,
 ) -> str:
-    """The statement that makes a view's table, or makes it anew, with its content."""
+    """The statement that makes a view's table, or makes it anew, with its content. Without `properties` it keeps those
+    that it has."""
     definition = compiled.definition
+    if properties is None:
+        properties = own_properties(table)
     return table.create_sql(
         query,
         replace=replacing,
         partition_by=definition.partitioned_by,
         cluster_by=definition.clustered_by,
-        properties={**(properties or {}), PROPERTY: definition.to_json()},
+        properties={**properties, PROPERTY: definition.to_json()},
         comment=definition.comment,
         location=location,
     )
+
+
+def own_properties(table: ViewTable) -> dict[str, str]:
+    """What was said of a table by a person, without what Delta notes for itself."""
+    found = table.log.snapshot().properties
+    return {name: value for name, value in found.items() if not name.startswith(_DELTAS_OWN)}
+
+
+_DELTAS_OWN = (
+    "delta.columnMapping.maxColumnId",
+    "delta.feature.",
+    "delta.inCommitTimestampEnablement",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "delta.rowTracking.",
+)
 
 
 def recompute_sql(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
