@@ -159,13 +159,18 @@ def test_vacuumed_history_recomputes(wh: Warehouse, keep: Keep) -> None:
     wh.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = true")
 
 
-def test_texts_that_are_not_utf8(wh: Warehouse) -> None:
-    """Spark's strings hold any bytes; where delta-rs cannot read them, Spark does all."""
+@pytest.mark.parametrize("use_rs", [True, False])
+def test_texts_that_are_not_utf8(wh: Warehouse, use_rs: bool) -> None:
+    """Spark's strings hold any bytes; delta-rs cannot read them, and the change feed has others for them."""
+    wh.use_rs = use_rs
     odd = "CAST(X'FF61' AS STRING)"
     wh.script(f"CREATE TABLE s (k STRING, v INT); INSERT INTO s VALUES ('a', 1), ({odd}, 2)")
-    queries = {"g": "SELECT k, sum(v) AS t FROM s GROUP BY k", "p": "SELECT k, v FROM s WHERE v > 0"}
+    queries = {"g": "SELECT hex(k) AS h, k, sum(v) AS t FROM s GROUP BY k", "p": "SELECT k, v FROM s WHERE v > 0"}
     views = [Kept(wh, name, query) for name, query in queries.items()]
-    for batch in (f"INSERT INTO s VALUES ({odd}, 5), (CAST(X'FE' AS STRING), 1)", f"DELETE FROM s WHERE k = {odd}"):
+    for batch in (
+        f"INSERT INTO s VALUES ({odd}, 5), (CAST(X'FE' AS STRING), 1)",
+        "DELETE FROM s WHERE hex(k) = 'FF61'",
+    ):
         wh.sql(batch)
         for view in views:
             view.refresh("incremental")

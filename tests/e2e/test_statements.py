@@ -84,11 +84,11 @@ def test_bad_input_is_refused_and_changes_nothing(small: Warehouse, tmp_path: Pa
 def test_create_replace_alter_drop(small: Warehouse) -> None:
     small.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT b FROM t")
     assert rows(small, "SELECT * FROM v ORDER BY a") == [(1, 1), (2, 1)]
-    small.sql("CREATE OR REPLACE MATERIALIZED VIEW v (letter) TBLPROPERTIES ('owner' = 'Ann') AS SELECT b FROM t")
+    small.sql("CREATE OR REPLACE MATERIALIZED VIEW v (letter) TBLPROPERTIES ('team' = 'Ann') AS SELECT b FROM t")
     assert rows(small, "SELECT letter FROM v ORDER BY letter") == [("x",), ("y",)]
     small.sql("ALTER MATERIALIZED VIEW v AS SELECT a * 10 AS z FROM t")
     assert rows(small, "SELECT z FROM v ORDER BY z") == [(10,), (20,)]
-    assert small.view_table(small.definition("v")).log.snapshot().properties["owner"] == "Ann"
+    assert small.view_table(small.definition("v")).log.snapshot().properties["team"] == "Ann"
     small.sql("INSERT INTO t VALUES (3, 'z')")
     assert report_of(small, "v").mode == "incremental"
     small.sql("CREATE MATERIALIZED VIEW w AS SELECT max(z) AS m FROM v")

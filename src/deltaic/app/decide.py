@@ -68,9 +68,9 @@ class Plan:
 class Planner:
     """Decides, and changes nothing."""
 
-    def __init__(self, warehouse: Warehouse, use_rs: bool | None = None) -> None:
-        self.warehouse = warehouse
-        self.use_rs = warehouse.use_rs if use_rs is None else use_rs
+    def __init__(self, warehouse: Warehouse, *, odd_texts: bool = False) -> None:
+        self.warehouse, self.odd_texts = warehouse, odd_texts
+        self.use_rs = warehouse.use_rs and not odd_texts
 
     def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
         """Everything a refresh would do, without doing it."""
@@ -174,7 +174,7 @@ class Planner:
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
         log = Log(source.ref, self.warehouse.spark)
         columns = [name for name, _ in used]
-        return plan_change(log, old, new, columns, allow_rs=self.use_rs)
+        return plan_change(log, old, new, columns, allow_rs=self.use_rs, allow_feed=not self.odd_texts)
 
     def decided(
         self,

@@ -120,7 +120,10 @@ class Reading:
         rows = self.desk.near.get(step.near.binding) if step.near else None
         if rows is None or step.near is None:
             return ""
-        condition = among(step.near.column, rows[step.near.value], step.near.nulls)
+        try:
+            condition = among(step.near.column, rows[step.near.value], step.near.nulls)
+        except UnicodeDecodeError:  # no literal has such a text, and files are skipped by what they are not
+            return ""
         return f"{' AND' if step.shown else ' WHERE'} {condition}"
 
     def read_counts(self, step: ReadCounts) -> None:

@@ -31,9 +31,11 @@ _log = logging.getLogger(__name__)
 
 
 class Refresher:
-    def __init__(self, warehouse: Warehouse, shared: Shared | None = None, use_rs: bool | None = None) -> None:
-        self.warehouse, self.shared = warehouse, shared or Shared()
-        self.planner = Planner(warehouse, use_rs)
+    """`odd_texts`: some text is not UTF-8, so all is read by Spark, and out of the tables' files."""
+
+    def __init__(self, warehouse: Warehouse, shared: Shared | None = None, *, odd_texts: bool = False) -> None:
+        self.warehouse, self.shared, self.odd_texts = warehouse, shared or Shared(), odd_texts
+        self.planner = Planner(warehouse, odd_texts=odd_texts)
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
         started = time.perf_counter()
@@ -45,9 +47,8 @@ class Refresher:
             try:
                 outcome = self.execute(plan)
             except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
-                if self.planner.use_rs and is_not_text(error):
-                    by_spark = Refresher(self.warehouse, self.shared, use_rs=False)
-                    return by_spark.refresh(definition, full=full, pins=pins)
+                if not self.odd_texts and is_not_text(error):
+                    return Refresher(self.warehouse, odd_texts=True).refresh(definition, full=full, pins=pins)
                 reason = recoverable(error)
                 if reason is None or plan.mode != "incremental":
                     raise

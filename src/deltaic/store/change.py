@@ -66,6 +66,7 @@ def plan_change(
     columns: Sequence[str],
     *,
     allow_rs: bool = True,
+    allow_feed: bool = True,
     rs_rows: int = RS_ROWS,
 ) -> ChangePlan:
     """Decide how to read the change of `columns` in the versions (after, upto]."""
@@ -74,15 +75,17 @@ def plan_change(
     changing = [commit for commit in log.commits(after, upto) if commit.data_change]
     if not changing:
         return ChangePlan("none", after, upto, None, 0, f"{upto - after} commits, none changed rows")
-    found = _planned(log, changing, columns, allow_rs, rs_rows)
+    found = _planned(log, changing, columns, allow_rs, allow_feed, rs_rows)
     appends = not any(file.data_change for commit in changing for file in commit.removes)
     return replace(found, appends=appends)
 
 
-def _planned(log: Log, changing: Sequence[Commit], columns: Sequence[str], allow_rs: bool, rs_rows: int) -> ChangePlan:
+def _planned(
+    log: Log, changing: Sequence[Commit], columns: Sequence[str], allow_rs: bool, allow_feed: bool, rs_rows: int
+) -> ChangePlan:
     first, last = changing[0].version - 1, changing[-1].version
     commits = log.commits(first, last)
-    no_feed = _why_no_feed(log, first, commits)
+    no_feed = _why_no_feed(log, first, commits) if allow_feed else "texts that are not UTF-8"
     if no_feed is not None:
         if allow_rs and not any(why_no_rs_state(log, version, columns) for version in (first, last)):
             most = sum(log.snapshot(version).rows or 0 for version in (first, last))
@@ -92,22 +95,31 @@ def _planned(log: Log, changing: Sequence[Commit], columns: Sequence[str], allow
     no_rs = _why_no_rs(log, commits, columns, rows, rs_rows) if allow_rs else "delta-rs not wanted"
     if no_rs is None:
         return ChangePlan("feed-rs", first, last, None, rows, "change feed, small, read by delta-rs")
-    sql = _feed_sql(log.ref, first, last, columns, log.snapshot(last).shown)
+    sql = _feed_sql(log.ref, first, last, columns, log.snapshot(last))
     return ChangePlan("feed", first, last, sql, rows, f"change feed, read by Spark ({no_rs})")
 
 
 # --- the change feed ------------------------------------------------------------------------------
 
 
-def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str], shown: str | None) -> str:
+def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str], snapshot: Snapshot) -> str:
     function, name = ("table_changes", ref.relation)
     if ref.path is not None and ref.relation.startswith("delta."):
         function, name = ("table_changes_by_path", ref.path)
     sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1L ELSE -1L END"
+    texts = {field["name"] for field in snapshot.fields if field["type"] == "string"}
+    selected = "".join(f"{_checked(column) if column in texts else quoted(column)}, " for column in columns)
+    only = f" WHERE {quoted(snapshot.shown)}" if snapshot.shown else ""
     return (
-        f"SELECT {_selected(columns)}{sign} AS {quoted(COUNT)} "
-        f"FROM {function}({text_literal(name)}, {after + 1}, {upto})" + (f" WHERE {quoted(shown)}" if shown else "")
+        f"SELECT {selected}{sign} AS {quoted(COUNT)} FROM {function}({text_literal(name)}, {after + 1}, {upto}){only}"
     )
+
+
+def _checked(column: str) -> str:
+    """Of a text that is not UTF-8 Spark's feed has another, with U+FFFD for its odd bytes. One with U+FFFD may be such
+    a text; the refresh then reads the files themselves."""
+    name = quoted(column)
+    return f"CASE WHEN contains({name}, '\ufffd') THEN raise_error('maybe not UTF-8') ELSE {name} END AS {name}"
 
 
 def _selected(columns: Sequence[str]) -> str:
