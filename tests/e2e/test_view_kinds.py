@@ -91,7 +91,7 @@ KINDS = {
 }  # fmt: skip
 
 
-GROUPS = 7
+GROUPS = 14
 
 
 @pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, GROUPS))])
