@@ -107,3 +107,18 @@ def test_views_refreshed_together_read_a_change_once_by_spark(wh: Warehouse) -> 
     assert [(report.rows_read or {})["default.s"] for report in (reports[0], reports[3])] == [4, 0]
     check_all(views)
     assert not [table for table in wh.spark.catalog.listTables("global_temp") if table.name.startswith("deltaic_")]
+
+
+def test_views_refreshed_together_may_know_a_table_by_two_names_and_ages(wh: Warehouse) -> None:
+    wh.use_rs = False
+    wh.script("CREATE TABLE s (k INT, v INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    wh.sql("INSERT INTO s VALUES (1, 1), (2, 2)")
+    views = [Kept(wh, "a", "SELECT k, max(v) AS m FROM s GROUP BY k")]
+    wh.script("INSERT INTO s VALUES (3, 3); ALTER TABLE s ADD COLUMNS (w INT)")
+    folder = wh.source_ref("default.s")
+    assert folder is not None
+    for name, table in (("b", "s"), ("c", f"delta.`{folder.path}`")):
+        views.append(Kept(wh, name, f"SELECT k, sum(w) AS w FROM {table} GROUP BY k"))
+    wh.script("DELETE FROM s WHERE k = 1; INSERT INTO s VALUES (4, 4, 4)")
+    wh.refresh()
+    check_all(views)

@@ -48,7 +48,8 @@ class Refresher:
                 outcome = self.execute(plan)
             except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
                 if not self.odd_texts and is_not_text(error):
-                    return Refresher(self.warehouse, odd_texts=True).refresh(definition, full=full, pins=pins)
+                    report = Refresher(self.warehouse, odd_texts=True).refresh(definition, full=full, pins=pins)
+                    return replace(report, seconds=time.perf_counter() - started)
                 reason = recoverable(error)
                 if reason is None or plan.mode != "incremental":
                     raise

@@ -14,7 +14,7 @@ from deltaic.algebra.expr import quote
 from deltaic.store.change import COUNT, plan_change, read_change_rs
 from deltaic.store.log import Log
 from deltaic.store.state import read_state_rs
-from deltaic.store.table import TableRef
+from deltaic.store.table import TableRef, physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,8 @@ class Together:
 
     def __init__(self, spark: SparkSession, readers: Callable[[str], list[Sequence[str]]]) -> None:
         self.spark, self.readers = spark, readers
-        self.names: dict[tuple[object, ...], str] = {}
+        self.kept: dict[tuple[object, ...], tuple[str, Sequence[str]]] = {}
+        """The name and the columns of what is kept."""
         self.undo = ExitStack()
 
     def __enter__(self) -> Together:
@@ -38,18 +39,24 @@ class Together:
     def change(
         self, session: SparkSession, source: str, ref: TableRef, after: int, upto: int, columns: Sequence[str]
     ) -> DataFrame | None:
-        """`columns` of a change, and its counts; None if nobody else reads this source."""
+        """`columns` of a change, and its counts; None if nobody else reads them."""
         key = (ref.path or ref.relation, after, upto)
-        if key not in self.names:
+        if key not in self.kept:
             used = self.readers(source)
             if len(used) < 2:
                 return None
-            self.names[key] = self.kept(ref, after, upto, list(dict.fromkeys(name for one in used for name in one)))
-        wanted = ", ".join(map(quote, [*columns, COUNT]))
-        return session.sql(f"SELECT {wanted} FROM global_temp.{self.names[key]}")
+            self.kept[key] = self.keep(ref, after, upto, {name for one in used for name in one})
+        name, there = self.kept[key]
+        if not set(columns) <= set(there):  # the table may be known by another name too
+            return None
+        return session.sql(f"SELECT {', '.join(map(quote, [*columns, COUNT]))} FROM global_temp.{name}")
 
-    def kept(self, ref: TableRef, after: int, upto: int, columns: Sequence[str]) -> str:
-        sql = plan_change(Log(ref, self.spark), after, upto, columns, allow_rs=False).sql
+    def keep(self, ref: TableRef, after: int, upto: int, wanted: set[str]) -> tuple[str, Sequence[str]]:
+        """Those of the columns that are there, and the same, all the time: a view may be younger than this change."""
+        log = Log(ref, self.spark)
+        old, new = ({f["name"]: physical_name(f) for f in log.snapshot(v).fields} for v in (after, upto))
+        columns = sorted(name for name in wanted if name in old and old[name] == new.get(name))
+        sql = plan_change(log, after, upto, columns, allow_rs=False).sql
         assert sql is not None
         name = f"deltaic_{uuid4().hex}"
         frame = self.spark.sql(sql)
@@ -57,7 +64,7 @@ class Together:
         self.undo.callback(self.spark.catalog.dropGlobalTempView, name)
         frame.persist()
         self.undo.callback(frame.unpersist)
-        return name
+        return name, columns
 
 
 @dataclass

@@ -110,17 +110,21 @@ def create_sql(
 
 
 def own_properties(table: ViewTable) -> dict[str, str]:
-    """What was said of a table by a person, without what Delta notes for itself."""
+    """What was said of a table by a person, without what Delta notes for itself and what names columns, which may be
+    others now."""
     found = table.log.snapshot().properties
     return {name: value for name, value in found.items() if not name.startswith(_DELTAS_OWN)}
 
 
 _DELTAS_OWN = (
     "delta.columnMapping.maxColumnId",
+    "delta.constraints.",
+    "delta.dataSkippingStatsColumns",
     "delta.feature.",
     "delta.inCommitTimestampEnablement",
     "delta.minReaderVersion",
     "delta.minWriterVersion",
+    "delta.requireCheckpointProtection",
     "delta.rowTracking.",
 )
 

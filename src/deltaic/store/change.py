@@ -107,19 +107,18 @@ def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str], snap
     if ref.path is not None and ref.relation.startswith("delta."):
         function, name = ("table_changes_by_path", ref.path)
     sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1L ELSE -1L END"
-    texts = {field["name"] for field in snapshot.fields if field["type"] == "string"}
-    selected = "".join(f"{_checked(column) if column in texts else quoted(column)}, " for column in columns)
-    only = f" WHERE {quoted(snapshot.shown)}" if snapshot.shown else ""
-    return (
-        f"SELECT {selected}{sign} AS {quoted(COUNT)} FROM {function}({text_literal(name)}, {after + 1}, {upto}){only}"
-    )
+    texts = [field["name"] for field in snapshot.fields if field["type"] == "string" and field["name"] in columns]
+    only = [quoted(snapshot.shown)] if snapshot.shown else []
+    only += [_all_utf8(texts)] if texts else []
+    feed = f"{function}({text_literal(name)}, {after + 1}, {upto})" + (f" WHERE {' AND '.join(only)}" if only else "")
+    return f"SELECT {_selected(columns)}{sign} AS {quoted(COUNT)} FROM {feed}"
 
 
-def _checked(column: str) -> str:
+def _all_utf8(columns: Sequence[str]) -> str:
     """Of a text that is not UTF-8 Spark's feed has another, with U+FFFD for its odd bytes. One with U+FFFD may be such
     a text; the refresh then reads the files themselves."""
-    name = quoted(column)
-    return f"CASE WHEN contains({name}, '\ufffd') THEN raise_error('maybe not UTF-8') ELSE {name} END AS {name}"
+    odd = " OR ".join(f"contains({quoted(column)}, '\ufffd')" for column in columns)
+    return f"CASE WHEN {odd} THEN raise_error({text_literal(rs.MAYBE_NOT_TEXT)}) ELSE TRUE END"
 
 
 def _selected(columns: Sequence[str]) -> str:

@@ -18,6 +18,9 @@ import pyarrow.parquet as pq
 _SAFE_PATH = re.compile(r"[A-Za-z0-9._=/+-]+")
 _CHAR = re.compile(r"(?<!var)char\(")
 
+MAYBE_NOT_TEXT = "DELTAIC: a text that may not be UTF-8"
+_NOT_TEXT = re.compile(f"{MAYBE_NOT_TEXT}|non UTF-8 data|invalid utf-?8|'utf-8' codec can't decode", re.IGNORECASE)
+
 
 def can_open(path: str) -> bool:
     """delta-rs decodes percent signs in a folder's name, however given, and so opens another folder."""
@@ -31,7 +34,7 @@ def opened(path: str, version: int | None = None) -> deltalake.DeltaTable:
 
 def is_not_text(error: Exception) -> bool:
     """Whether something failed over a STRING that is not UTF-8: Spark's may hold any bytes, Arrow's may not."""
-    return re.search(r"utf-?8", str(error), re.IGNORECASE) is not None
+    return _NOT_TEXT.search(str(error)) is not None
 
 
 @functools.lru_cache(maxsize=10_000)

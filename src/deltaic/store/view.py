@@ -143,7 +143,8 @@ class ViewTable:
 
     def fold(self, session: SparkSession) -> None:
         """Put small files together, and write files anew that lost many of their rows. No row changes."""
-        small = {"spark.databricks.delta.optimize.minFileSize": str(_SMALL_FILE)}
+        settings = "optimize.minFileSize", "optimize.clustering.mergeStrategy.minCubeSize.threshold"
+        small = {f"spark.databricks.delta.{name}": str(_SMALL_FILE) for name in settings}
         with _set(session, {**_PLAIN_TIMESTAMPS, **small}):
             session.sql(f"OPTIMIZE {self.ref.relation}")
 
