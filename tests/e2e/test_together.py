@@ -122,3 +122,37 @@ def test_views_refreshed_together_may_know_a_table_by_two_names_and_ages(wh: War
     wh.script("DELETE FROM s WHERE k = 1; INSERT INTO s VALUES (4, 4, 4)")
     wh.refresh()
     check_all(views)
+
+
+@pytest.mark.parametrize("use_rs", [True, False])
+def test_views_refreshed_together_compute_a_common_delta_once(wh: Warehouse, use_rs: bool) -> None:
+    wh.use_rs = use_rs
+    wh.spark.conf.set("spark.deltaic.commonRows", "0")
+    wh.script("CREATE TABLE o (id INT, c STRING, day INT); CREATE TABLE l (o INT, q INT, p DECIMAL(9,2))")
+    wh.script("INSERT INTO o VALUES (1, 'a', 1), (2, 'b', 1), (3, NULL, 2)")
+    wh.script("INSERT INTO l VALUES (1, 5, 1.5), (1, 7, 2), (2, 1, 9), (3, 4, 4), (NULL, 1, 1)")
+    join = "FROM o JOIN l ON o.id = l.o WHERE q > 0"
+    queries = [
+        f"SELECT c, sum(q) AS q {join} GROUP BY c",
+        f"SELECT day, sum(p) AS p, count(*) AS n {join} GROUP BY day",
+        "SELECT o.id, p FROM l AS x(o2, q, p) JOIN o ON o.id = x.o2 WHERE q > 0",  # the same, told otherwise
+        "SELECT o.id, q FROM o JOIN l ON o.id = l.o WHERE q > 1",  # another one
+    ]
+    views = [Kept(wh, f"v{number}", query) for number, query in enumerate(queries)]
+    for changes in (
+        "INSERT INTO l VALUES (2, 8, 3), (2, 8, 3), (3, -1, 0); UPDATE o SET c = 'b' WHERE id = 3",
+        "DELETE FROM l WHERE o = 1; UPDATE l SET q = -q WHERE o = 3; DELETE FROM o WHERE id = 2",
+        "INSERT INTO o VALUES (2, 'z', 5)",
+    ):
+        wh.script(changes)
+        reports = wh.refresh()
+        assert isinstance(reports, list)
+        assert {report.mode for report in reports} == {"incremental"}
+        check_all(views)
+        read = [
+            sum((report.rows_read or {}).get(table, 0) for table in ("default.o", "default.l")) for report in reports
+        ]
+        assert read[0] > 0
+        assert read[1] == 0, read
+    wh.spark.conf.unset("spark.deltaic.commonRows")
+    assert not [table for table in wh.spark.catalog.listTables("global_temp") if table.name.startswith("deltaic_")]

@@ -2,10 +2,12 @@
 
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import SHOWN, Aggregate, Field, Join, JoinKind, Scan, State, sources, walk
+from deltaic.algebra.nodes import SHOWN, Aggregate, Field, Join, JoinKind, Scan, ScanColumn, State, sources, walk
 from deltaic.algebra.reasons import Reason
+from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.plan.choose import choose
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
@@ -46,7 +48,7 @@ class DuckCatalog:
 
 class KeptView:
     def __init__(self, duck: Duck, view: View, catalog: DuckCatalog, technique: str = "auto") -> None:
-        self.duck, self.view, self.technique = duck, view, technique
+        self.duck, self.view, self.technique, self.catalog = duck, view, technique, catalog
         self.refreshes = 0
         tree, text = parse_query(view.sql)
         self.lowered = lower(tree, text, catalog)
@@ -89,7 +91,7 @@ class KeptView:
             self.create()
             return
         grew = frozenset(filter(self.duck.only_grew, changed))
-        known = Known(changed, grew, self.rows(), self.told_at_random(changed))
+        known = Known(changed, grew, self.rows(), self.told_at_random(changed), self.in_common())
         program = program_for(self.way, known)
         if program is None:
             return
@@ -101,6 +103,21 @@ class KeptView:
         if self.way.way is Way.CHANGES and not self.way.by_groups(known):
             self.compute_again(self.way)
         self.apply(self.way.replaced(known))
+
+    def in_common(self) -> dict[Shape, Columns]:
+        """Every other time, the view's joins as if other views had them too, with all columns of their tables."""
+        assert isinstance(self.way, Maintenance)
+        if self.refreshes % 2:
+            return {}
+        found: dict[Shape, Columns] = {}
+        for shaped in shapes(self.way.root):
+            more = frozenset(
+                (place, ScanColumn(replace(f, name=f"{f.name}#{place}"), f.name))
+                for place, table in enumerate(shaped.shape.tables)
+                for f in self.catalog.tables[table]
+            )
+            found[shaped.shape] = shaped.columns | more
+        return found
 
     def told_at_random(self, names: Iterable[str]) -> dict[str, int]:
         """Some size of each: whatever is believed of the tables, the delta is the same (theorem 1 of Lee, Son, Kim)."""

@@ -25,6 +25,7 @@ from deltaic.app.stored import (
     write_step,
 )
 from deltaic.app.why_full import source_reasons, view_reasons
+from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
 from deltaic.plan.maintain import Known, Maintenance, Way
@@ -39,6 +40,7 @@ from deltaic.store.table import Snapshot
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
+    from deltaic.app.shared import Together
     from deltaic.app.warehouse import Warehouse
 
 
@@ -68,8 +70,14 @@ class Plan:
 class Planner:
     """Decides, and changes nothing."""
 
-    def __init__(self, warehouse: Warehouse, *, odd_texts: bool = False) -> None:
-        self.warehouse, self.odd_texts = warehouse, odd_texts
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        *,
+        odd_texts: bool = False,
+        together: Together | None = None,
+    ) -> None:
+        self.warehouse, self.odd_texts, self.together = warehouse, odd_texts, together
         self.use_rs = warehouse.use_rs and not odd_texts
 
     def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
@@ -133,7 +141,7 @@ class Planner:
         reasons: list[Reason],
     ) -> dict[str, SourceRead]:
         """How each source will be read; what stands against reading its change is added to the reasons."""
-        used = compiled.used_columns
+        used = self.used_columns(compiled)
         reads: dict[str, SourceRead] = {}
         for key, source in compiled.sources.items():
             snapshot = states[key]
@@ -157,6 +165,19 @@ class Planner:
                 self.can_find(source, snapshot.version, used.get(key, [])),
             )  # fmt: skip
         return reads
+
+    def used_columns(self, compiled: Compiled) -> dict[str, list[tuple[str, str]]]:
+        """Name and type of the columns of each source that may be read: those of joins in common are for all."""
+        used = {key: dict(columns) for key, columns in compiled.used_columns.items()}
+        own = {shaped.shape for shaped in shapes(compiled.way.root)} if isinstance(compiled.way, Maintenance) else ()
+        for shape, columns in self.common(compiled.definition).items():
+            for place, column in columns if shape in own else ():
+                used[shape.tables[place]][column.origin] = column.field.type
+        return {key: sorted(columns.items()) for key, columns in used.items()}
+
+    def common(self, definition: Definition) -> Mapping[Shape, Columns]:
+        """The joins that views refreshed together with this one have too."""
+        return self.together.common.get(evaluated_under(definition), {}) if self.together else {}
 
     def small_states(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> frozenset[State]:
         """The states of a source that are cheaper read by delta-rs."""
@@ -198,7 +219,7 @@ class Planner:
         if not reasons:
             assert isinstance(compiled.way, Maintenance)
             stored = stored_view(compiled, table, self.use_rs)
-            known = known_of(reads, stored)
+            known = replace(known_of(reads, stored), common=self.common(definition))
             program = program_for(compiled.way, known)
             if program is None:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
@@ -206,7 +227,7 @@ class Planner:
             writers = self.writers(compiled, table, reads, stored, program, known, settings)
             writer = min(writers, key=writers.__getitem__)
             stored = replace(stored, marked=writer == "marks")
-            steps = [*refresh_steps(compiled.way, reads, stored), write_step(compiled, table, known)]
+            steps = [*refresh_steps(compiled.way, reads, stored, known), write_step(compiled, table, known)]
             mode, technique = "incremental", technique_name(compiled.way, known)
             choice = Choice(
                 technique,
@@ -260,6 +281,11 @@ class Planner:
             overwrite = table.overwrite_sql(query, columns)
             return WriteView("recompute the whole view", overwrite, None, query=query if small else None)
         return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
+
+
+def evaluated_under(definition: Definition) -> tuple[object, ...]:
+    """What the same expression must have in common to have the same value in two views."""
+    return (definition.current_schema, *sorted(definition.settings.items()))
 
 
 def technique_name(way: Maintenance, known: Known) -> str:

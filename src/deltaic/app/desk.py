@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltaic.app.compile import Compiled
-from deltaic.app.decide import Plan
+from deltaic.app.decide import Plan, evaluated_under
+from deltaic.delta.common import Shape
 from deltaic.plan.steps import Step
 from deltaic.spark.metrics import Measurement
 from deltaic.store.table import TableRef
@@ -23,6 +24,8 @@ class Desk:
         self.session, self.compiled, self.plan, self.measured = session, compiled, plan, measured
         self.table = plan.table
         self.kept: list[DataFrame] = []
+        self.borrowed: list[DataFrame] = []
+        """Kept for other views too, by others."""
         self.rs_rows: dict[str, int] = {}
         self.rs_files: dict[str, int] = {}
         self.near: dict[str, pa.Table] = {}
@@ -34,13 +37,22 @@ class Desk:
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Cached lazily: computed inside the first job that needs it, and by no other."""
-        self.kept.append(frame.persist())
+        if not any(frame is other for other in self.borrowed):
+            self.kept.append(frame.persist())
         return frame
 
     def uses(self, step: Step) -> int:
         """How often the steps look at what this one leaves behind."""
         name = rf"\b{step.relation}\b"
         return sum(len(re.findall(name, other.sql)) for other in self.plan.steps)
+
+    def common_key(self, shape: Shape) -> tuple[object, ...]:
+        """A join's delta between two times, with the columns that all views want."""
+        reads = self.plan.reads
+        known = self.plan.known
+        assert known is not None
+        spans = tuple((reads[table].old, reads[table].new) for table in shape.tables)
+        return (shape, spans, known.common[shape], evaluated_under(self.plan.definition))
 
     def collected(self, frame: DataFrame) -> pa.Table:
         rows = frame.toArrow()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +17,7 @@ from deltaic.app.reach import reach
 from deltaic.app.shared import Shared
 from deltaic.errors import HistoryGone
 from deltaic.plan.maintain import VIEW
-from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name
+from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name, without
 from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
 from deltaic.store.change import RS_ROWS
 from deltaic.store.literals import among
@@ -24,6 +25,9 @@ from deltaic.store.log import Log
 from deltaic.store.lookup import find_rows
 from deltaic.store.state import STATE_ROWS, read_counts_rs
 from deltaic.store.table import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Reading:
@@ -48,16 +52,36 @@ class Reading:
             self.desk.named(frame, step)
             return
         # A step may want the keys only. Were the change netted over those, an update of another column would vanish.
-        used = [name for name, _ in self.desk.compiled.used_columns[step.source]]
-        rows, fresh = self.shared.change(source.ref, read.change_kind, read.change_from, read.change_upto, used)
+        used = {name: None for name, _ in self.desk.compiled.used_columns[step.source]} | dict.fromkeys(step.columns)
+        rows, fresh = self.shared.change(source.ref, read.change_kind, read.change_from, read.change_upto, list(used))
         wanted = self.schema(source.ref, read.new, [(name, name) for name in step.columns])
         self.named_arrow(rows, fresh, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
+
+    def frame_of(self, step: Compute) -> DataFrame:
+        """What a step computes; what views refreshed together have in common, the first of them."""
+        if step.common is None or self.shared.together is None:
+            return self.desk.session.sql(step.sql)
+        frame = self.shared.together.delta(self.desk.session, self.desk.common_key(step.common), step.sql)
+        self.desk.borrowed.append(frame)
+        return frame
+
+    def steps(self) -> list[Step]:
+        """The steps of the plan, without what serves only a delta that is there already."""
+        together = self.shared.together
+        if together is None:
+            return self.desk.plan.steps
+
+        def done(step: Step) -> bool:
+            shape = step.common if isinstance(step, Compute) else None
+            return shape is not None and together.has(self.desk.common_key(shape))
+
+        return without(self.desk.plan.steps, done)
 
     def compute_keys(self, step: Compute) -> None:
         """A relation whose values another read is narrowed by; into this process, if it is as small as was thought."""
         assert step.relation is not None
         assert step.node is not None
-        frame = self.desk.session.sql(step.sql)
+        frame = self.frame_of(step)
         asked = {
             s.near.value
             for s in self.desk.plan.steps

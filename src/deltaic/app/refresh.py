@@ -35,7 +35,7 @@ class Refresher:
 
     def __init__(self, warehouse: Warehouse, shared: Shared | None = None, *, odd_texts: bool = False) -> None:
         self.warehouse, self.shared, self.odd_texts = warehouse, shared or Shared(), odd_texts
-        self.planner = Planner(warehouse, odd_texts=odd_texts)
+        self.planner = Planner(warehouse, odd_texts=odd_texts, together=self.shared.together)
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
         started = time.perf_counter()

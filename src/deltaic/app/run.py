@@ -91,7 +91,7 @@ class Run:
             self.reading = Reading(self.desk, self.shared)
             self.writing = Writing(self.desk, self.plan.progress)
             try:
-                for step in self.plan.steps:
+                for step in self.reading.steps():
                     with self.timed(_stage(step)):
                         self.take(step, small)
             finally:
@@ -120,7 +120,7 @@ class Run:
             case Compute(asked=True):
                 self.reading.compute_keys(step)
             case Compute():
-                self.desk.named(self.desk.keep(self.session.sql(step.sql)), step)
+                self.desk.named(self.desk.keep(self.reading.frame_of(step)), step)
             case ComputeDelta():
                 self.compute(step, small)
             case ComputeAgain():

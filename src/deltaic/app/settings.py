@@ -24,6 +24,8 @@ class Settings:
     """A view is recomputed if that is predicted to be more than this many times faster; a large number forbids it."""
     fold_files: int = 50
     """A view in more files than this is folded into fewer, once a refresh has marked rows in it."""
+    common_rows: int = 100_000
+    """The delta of a join that views refreshed together share is computed once if its tables have so many rows."""
     writer: str = "auto"
     """How deltas are written: `spark`, `delta-rs` or `marks` (deletion vectors) is taken wherever it is possible."""
 

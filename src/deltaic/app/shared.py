@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
 
 from deltaic.algebra.expr import quote
+from deltaic.delta.common import Columns, Shape
 from deltaic.store.change import COUNT, plan_change, read_change_rs
 from deltaic.store.log import Log
 from deltaic.store.state import read_state_rs
@@ -21,11 +23,16 @@ if TYPE_CHECKING:
 
 
 class Together:
-    """Changes that Spark reads, for several views. Each is refreshed in a session of its own, so what they share is a
-    cached view in the catalog that all sessions see."""
+    """Changes that Spark reads, and deltas of joins, for several views. Each is refreshed in a session of its own, so
+    what they share is a cached view in the catalog that all sessions see."""
 
-    def __init__(self, spark: SparkSession, readers: Callable[[str], list[Sequence[str]]]) -> None:
-        self.spark, self.readers = spark, readers
+    def __init__(
+        self,
+        spark: SparkSession,
+        readers: Callable[[str], list[Sequence[str]]],
+        joins: Callable[[], Mapping[tuple[object, ...], Mapping[Shape, Columns]]],
+    ) -> None:
+        self.spark, self.readers, self.joins = spark, readers, joins
         self.kept: dict[tuple[object, ...], tuple[str, Sequence[str]]] = {}
         """The name and the columns of what is kept."""
         self.undo = ExitStack()
@@ -35,6 +42,12 @@ class Together:
 
     def __exit__(self, *_: object) -> None:
         self.undo.close()
+
+    @cached_property
+    def common(self) -> Mapping[tuple[object, ...], Mapping[Shape, Columns]]:
+        """The joins that several views have, by the settings under which they are evaluated. Looked for only when a
+        view is planned: all of them are compiled for it."""
+        return self.joins()
 
     def change(
         self, session: SparkSession, source: str, ref: TableRef, after: int, upto: int, columns: Sequence[str]
@@ -58,13 +71,25 @@ class Together:
         columns = sorted(name for name in wanted if name in old and old[name] == new.get(name))
         sql = plan_change(log, after, upto, columns, allow_rs=False).sql
         assert sql is not None
+        return self.seen_by_all(self.spark.sql(sql)), columns
+
+    def seen_by_all(self, frame: DataFrame) -> str:
         name = f"deltaic_{uuid4().hex}"
-        frame = self.spark.sql(sql)
         frame.createGlobalTempView(name)
         self.undo.callback(self.spark.catalog.dropGlobalTempView, name)
         frame.persist()
         self.undo.callback(frame.unpersist)
-        return name, columns
+        return name
+
+    def has(self, key: tuple[object, ...]) -> bool:
+        return key in self.kept
+
+    def delta(self, session: SparkSession, key: tuple[object, ...], sql: str) -> DataFrame:
+        """What `key` stands for; the first who asks computes it."""
+        if key not in self.kept:
+            frame = session.sql(sql)
+            self.kept[key] = self.seen_by_all(frame), frame.columns
+        return session.table(f"global_temp.{self.kept[key][0]}")
 
 
 @dataclass

@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Any
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.choice import seconds_of
 from deltaic.app.compile import Compiled, compile_view
-from deltaic.app.decide import Plan, Planner
+from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import Definition, checked_properties, recorded_settings
 from deltaic.app.explain import explain_create, explain_refresh
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
+from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
+from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, MissingError, SetupError
+from deltaic.plan.maintain import Maintenance
 from deltaic.spark.session import forked, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements
-from deltaic.sql.statements import CreateView, RefreshView
+from deltaic.sql.statements import CreateView, Policy, RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress
@@ -137,7 +140,8 @@ class Warehouse:
         pins = self.pins(order)
         reports = []
         bar = progress_bar("refreshing", len(order), enabled=sys.stderr.isatty())
-        with bar as advance, Together(self.spark, partial(self.columns_read, order)) as together:
+        shared_reads = partial(self.columns_read, order)
+        with bar as advance, Together(self.spark, shared_reads, partial(self.common_joins, order)) as together:
             shared = Shared(together=together)
             for definition in order:
                 with self.lock():
@@ -150,13 +154,39 @@ class Warehouse:
         """The columns of a source that each of these views reads, if it does."""
         found: list[Sequence[str]] = []
         for definition in definitions:
-            try:
-                compiled = self.compiled(definition)
-            except DeltaicError:  # its own refresh will say so
-                continue
-            if source in compiled.sources:
+            compiled = self.compiled_or_none(definition)
+            if compiled is not None and source in compiled.sources:
                 found.append([name for name, _ in compiled.used_columns.get(source, [])])
         return found
+
+    def common_joins(self, definitions: Sequence[Definition]) -> dict[tuple[object, ...], dict[Shape, Columns]]:
+        """The joins that several of these views have, and the columns that all of them want.
+
+        Those of small tables are cheaper computed than kept."""
+        found: dict[tuple[object, ...], dict[Shape, list[Columns]]] = {}
+        rows = Settings.of(self.spark).common_rows
+        for definition in definitions:
+            compiled = self.compiled_or_none(definition)
+            if compiled is None or not isinstance(compiled.way, Maintenance) or definition.policy is Policy.FULL:
+                continue
+            own: dict[Shape, Columns] = {}
+            for shaped in shapes(compiled.way.root):
+                own[shaped.shape] = own.get(shaped.shape, frozenset()) | shaped.columns
+            for shape, columns in own.items():
+                tables = [Log(compiled.sources[name].ref, self.spark).snapshot().rows for name in shape.tables]
+                if sum(count or 0 for count in tables) >= rows:
+                    found.setdefault(evaluated_under(definition), {}).setdefault(shape, []).append(columns)
+        return {
+            settings: {shape: frozenset().union(*wanted) for shape, wanted in joins.items() if len(wanted) > 1}
+            for settings, joins in found.items()
+        }
+
+    def compiled_or_none(self, definition: Definition) -> Compiled | None:
+        """None if it cannot be compiled any more: its own refresh will say so."""
+        try:
+            return self.compiled(definition)
+        except DeltaicError:
+            return None
 
     def explain(self, name_or_sql: str) -> str:
         """What a refresh of the view would do now, or how a CREATE MATERIALIZED VIEW would be kept."""

@@ -9,11 +9,12 @@ past of a table is dearer to read than its present.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
 from deltaic.algebra.nodes import (
     WEIGHT,
+    WEIGHT_FIELD,
     Filter,
     Item,
     Join,
@@ -21,79 +22,16 @@ from deltaic.algebra.nodes import (
     Near,
     Node,
     Project,
-    Scan,
+    Ref,
     keep,
-    walk,
+    pass_through,
 )
 from deltaic.algebra.stability import own_unstable_decisions
+from deltaic.delta.common import Columns, Shape, Shaped
+from deltaic.delta.graph import Graph, is_joined
 from deltaic.delta.near import Narrowing, equal_pairs
 from deltaic.delta.rules import OTHER_WEIGHT, Derivation, ordered, sum_of, with_weight
 from deltaic.delta.trees import Sizes, Tree, best
-
-ROWS, CHANGE = 100_000.0, 100.0
-"""Of a relation whose size is not known."""
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A join of `leaves` under `conditions`; `nodes` are what stood between them."""
-
-    leaves: tuple[Node, ...]
-    conditions: tuple[Expr, ...]
-    nodes: tuple[Node, ...]
-
-    @staticmethod
-    def of(node: Node) -> Graph:
-        match node:
-            case Join(kind=JoinKind.INNER):
-                left, right = Graph.of(node.left), Graph.of(node.right)
-                own = (node.on,) if node.on is not None else ()
-                return Graph(
-                    left.leaves + right.leaves,
-                    (*left.conditions, *right.conditions, *own),
-                    (*left.nodes, *right.nodes, node),
-                )
-            case Filter() if _joins(node):
-                below = Graph.of(node.input)
-                return Graph(below.leaves, (*below.conditions, node.predicate), (*below.nodes, node))
-            case Project() if _joins(node):
-                return Graph.of(node.input)
-        return Graph((node,), (), ())
-
-    def reach(self, condition: Expr) -> frozenset[int]:
-        """The leaves that a condition looks at."""
-        found = frozenset(n for n, leaf in enumerate(self.leaves) if condition.columns & set(leaf.columns))
-        return found or frozenset({0})  # a condition that looks at nothing must be decided somewhere
-
-    def sizes(self, rows: Mapping[str, int], changes: Mapping[str, int], changed: frozenset[str]) -> Sizes:
-        new = [_size(leaf, rows, ROWS) for leaf in self.leaves]
-        # a source may have changed by rows that cancel out: it moves all the same
-        at_least = {source: max(changes[source], 1) for source in changes}
-        change = [_size(leaf, at_least, CHANGE, changed) for leaf in self.leaves]
-        old = [n + c for n, c in zip(new, change, strict=True)]
-        selectivity: dict[tuple[int, int], float] = {}
-        for condition in self.conditions:
-            reached = sorted(self.reach(condition))
-            for a, b in ((a, b) for a in reached for b in reached if a < b):
-                # as if it were a key of the smaller one: each row of the other meets one
-                selectivity[a, b] = min(selectivity.get((a, b), 1.0), 1.0 / max(min(new[a], new[b]), 1.0))
-        return Sizes(new, old, change, selectivity)
-
-
-def _joins(node: Node) -> bool:
-    """Whether only filters, and projections that leave columns out, are above a join."""
-    while isinstance(node, Filter) or (isinstance(node, Project) and _is_narrowing(node)):
-        node = node.input
-    return isinstance(node, Join) and node.kind is JoinKind.INNER
-
-
-def _is_narrowing(node: Project) -> bool:
-    return all(item.expr.column == item.name for item in node.items)
-
-
-def _size(leaf: Node, known: Mapping[str, int], unknown: float, only: frozenset[str] | None = None) -> float:
-    scans = [n.source for n in walk(leaf) if isinstance(n, Scan)]
-    return float(sum(known.get(s, unknown) for s in scans if only is None or s in only))
 
 
 @dataclass(frozen=True)
@@ -114,22 +52,42 @@ class JoinTrees(Derivation):
     changes: Mapping[str, int] = field(default_factory=dict)
     """How many their changes have."""
     planned: list[PlannedJoin] = field(default_factory=list)
+    common: Mapping[Shape, Columns] = field(default_factory=dict)
+    """The joins that other views refreshed with this one have too, and the columns that all of them want."""
+    _in_common: dict[Shape, Ref] = field(default_factory=dict)
 
     def delta_inner_join(self, node: Join) -> Node:
         return self.delta_graph(node)
 
     def delta_of_filter(self, node: Filter) -> Node | None:
-        return self.delta_graph(node) if _joins(node) else super().delta_of_filter(node)
+        return self.delta_graph(node) if is_joined(node) else super().delta_of_filter(node)
 
     def delta_graph(self, node: Node) -> Node:
         graph = Graph.of(node)
-        sizes = graph.sizes(self.rows, self.changes, self.changed)
-        tree = best(sizes)
-        self.planned.append(PlannedJoin(graph, sizes, tree))
         for between in graph.nodes:
             if between is not node:
                 self.shaky.extend(own_unstable_decisions(between))
-        return ordered(_Terms(self, graph, sizes).delta(tree), node.columns)
+        shaped = Shaped.of(graph) if self.common else None
+        if shaped is not None and shaped.columns <= self.common.get(shaped.shape, frozenset()):
+            return self.delta_in_common(shaped, node)
+        return ordered(self.delta_by_tree(graph), node.columns)
+
+    def delta_by_tree(self, graph: Graph) -> Node:
+        sizes = graph.sizes(self.rows, self.changes, self.changed)
+        tree = best(sizes)
+        self.planned.append(PlannedJoin(graph, sizes, tree))
+        return _Terms(self, graph, sizes).delta(tree)
+
+    def delta_in_common(self, shaped: Shaped, node: Node) -> Node:
+        """The delta of the join in its common form, with the columns of all, as a binding; and this node's of it."""
+        shape = shaped.shape
+        if shape not in self._in_common:
+            graph = shape.graph(self.common[shape])
+            columns = tuple(sorted(name for leaf in graph.leaves for name in leaf.columns))
+            self._in_common[shape] = self.bind("common", ordered(self.delta_by_tree(graph), columns), common=shape)
+        delta, names = self._in_common[shape], dict(shaped.names)
+        items = [replace(pass_through(f), expr=col(names[f.name])) for f in node.schema]
+        return Project(delta, (*items, pass_through(WEIGHT_FIELD)))
 
 
 @dataclass

@@ -40,6 +40,7 @@ from deltaic.algebra.nodes import (
     with_leaves,
 )
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
+from deltaic.delta.common import Shape
 from deltaic.delta.restrict import restrict
 
 OTHER_WEIGHT = "__deltaic_d2"
@@ -53,6 +54,8 @@ class Binding:
     node: Node
     counts: ViewCounts | None = None
     """Set if this is what the view itself tells: it is read apart, not inlined."""
+    common: Shape | None = None
+    """Set if it is the delta of a join that other views have too: it is computed once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,9 @@ class Derivation:
     def moves(self, node: Node) -> bool:
         return any(source in self.changed for source in sources(node))
 
-    def bind(self, purpose: str, node: Node, counts: ViewCounts | None = None) -> Ref:
+    def bind(self, purpose: str, node: Node, counts: ViewCounts | None = None, common: Shape | None = None) -> Ref:
         name = self.next_name(purpose)
-        self.bindings.append(Binding(name, node, counts))
+        self.bindings.append(Binding(name, node, counts, common))
         return Ref(name, node.schema)
 
     def next_name(self, purpose: str) -> str:

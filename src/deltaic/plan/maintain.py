@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll, sources
+from deltaic.delta.common import Columns, Shape
 from deltaic.delta.groups import Counting, Expanded
 from deltaic.delta.matches import MatchDerivation, Seen
 from deltaic.delta.rules import Derivation
@@ -49,6 +50,8 @@ class Known:
     """How many rows a source has, and under VIEW the view itself."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """How many rows a source's change has."""
+    common: Mapping[Shape, Columns] = field(default_factory=dict)
+    """Joins that views refreshed together have in common, and the columns that all of them want."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,12 @@ class Maintenance:
                 return Expanded(known.changed)
         seen = {mark.rule: self._seen(mark) for mark in self.marks}
         return MatchDerivation(
-            known.changed, seen=seen, appended=known.appended, rows=known.rows, changes=known.changes
+            known.changed,
+            seen=seen,
+            appended=known.appended,
+            rows=known.rows,
+            changes=known.changes,
+            common=known.common,
         )
 
     def _seen(self, mark: Mark) -> Seen:

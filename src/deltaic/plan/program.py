@@ -272,7 +272,7 @@ def _inlined(program: Program) -> Program:
         node = simplify(prune(with_leaves(binding.node, inlined)))
         last = binding is program.bindings[-1]
         often = uses[binding.name]
-        apart = last or binding.counts is not None or binding.name in asked
+        apart = last or binding.counts is not None or binding.common is not None or binding.name in asked
         if not apart and (often <= 1 or (often <= A_FEW and _is_light(node))):
             known[binding.name] = node
         else:

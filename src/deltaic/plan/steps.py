@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
 from deltaic.algebra.simplify import simplify
+from deltaic.delta.common import Shape
 from deltaic.delta.near import LARGE
 from deltaic.delta.rules import Binding, ViewCounts
 from deltaic.plan.maintain import ROW_KEY, VIEW, Known, Maintenance, Way
@@ -124,10 +126,11 @@ class ReadChange(Step):
 class Compute(Step):
     """An intermediate relation that several later steps use, kept while they run.
 
-    `asked`: a later step looks for rows near its values."""
+    `asked`: a later step looks for rows near its values. `common`: it is the delta of a join of several views."""
 
     asked: bool = False
     node: Node | None = None
+    common: Shape | None = None
 
 
 @dataclass(frozen=True)
@@ -199,9 +202,11 @@ def known_of(reads: Mapping[str, SourceRead], view: StoredView) -> Known:
     return Known(changed, appended, rows, {name: count for name, count in changes.items() if count is not None})
 
 
-def refresh_steps(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> list[Step]:
+def refresh_steps(
+    way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView, known: Known | None = None
+) -> list[Step]:
     """What an incremental refresh does; empty if no source that the view reads has changed."""
-    known = known_of(reads, view)
+    known = known or known_of(reads, view)
     program = program_for(way, known)
     if program is None:
         return []
@@ -293,7 +298,30 @@ def _computes(
 
 
 def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
-    return Compute(f"compute {binding.name}", render(binding.node, named), binding.name, node=binding.node)
+    tables = [quote(table) for table in binding.common.tables] if binding.common else []
+    shared = f", the delta of the join of {', '.join(tables)} for all views that have it" if tables else ""
+    return Compute(
+        f"compute {binding.name}{shared}",
+        render(binding.node, named),
+        binding.name,
+        node=binding.node,
+        common=binding.common,
+    )
+
+
+def without(steps: Sequence[Step], done: Callable[[Step], bool]) -> list[Step]:
+    """The steps, but for those that serve only what is `done`."""
+    kept: list[Step] = []
+    asked: list[str] = []
+    for step in reversed(steps):
+        serves = isinstance(step, ReadChange | ReadState | ReadCounts | Compute)
+        if serves and not any(re.search(rf"\b{step.relation}\b", sql) for sql in asked):
+            continue
+        kept.append(step)
+        if not done(step):
+            near = step.near.binding if isinstance(step, ReadState) and step.near else ""
+            asked.append(f"{step.sql} {near}")
+    return kept[::-1]
 
 
 def _read_counts(binding: Binding, view: StoredView) -> ReadCounts:
