@@ -176,9 +176,13 @@ def other_techniques(view: KeptView) -> list[str]:
     return [*found, ("counting", "quass", "blakeley")[len(view.view.sql) % 3]] if grouped or joins else found
 
 
+def tables_of(case: Case) -> dict[str, tuple[Field, ...]]:
+    return {t.name: tuple(Field(c.name, c.type.value.lower(), True) for c in t.columns) for t in case.tables}
+
+
 def keep_case(duck: Duck, case: Case) -> tuple[list[KeptView], DuckCatalog]:
     """The case's views; one that a better rule keeps is kept by others beside it."""
-    tables = {t.name: tuple(Field(c.name, c.type.value.lower(), True) for c in t.columns) for t in case.tables}
+    tables = tables_of(case)
     catalog = DuckCatalog(duck, tables)
     kept: list[KeptView] = []
     for view in case.views:

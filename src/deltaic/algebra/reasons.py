@@ -34,6 +34,7 @@ class Code(Enum):
     VIEW_EDITED = "the view's table was changed by something else"
     VIEW_MISMATCH = "the change does not fit the rows of the view"
     OVERFLOW = "a number in the change did not fit, though the answer may"
+    TECHNIQUE = "the technique that the view is pinned to is not for such a view"
     COST = "a recompute is predicted to be faster"
 
 

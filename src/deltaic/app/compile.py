@@ -11,6 +11,7 @@ from pyspark.sql.types import DataType, StructType
 from sqlglot import exp
 
 from deltaic.algebra.expr import quote
+from deltaic.algebra.keys import Declared, keys
 from deltaic.algebra.nodes import Field, Node, Scan, walk
 from deltaic.algebra.nodes import sources as sources_of
 from deltaic.algebra.prune import prune
@@ -49,6 +50,8 @@ class Source:
     ref: TableRef
     columns: tuple[Field, ...]
     is_view: bool
+    keys: tuple[frozenset[str], ...] = ()
+    """Of a view, as its query tells."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +109,19 @@ class SourceCatalog:
         view = views.get((schema, name.lower()))
         if view is not None:
             ref = self.catalog.view_ref(*view)
-            columns = ", ".join(quote(c) for c in self.catalog.read_definition(ref).columns)
-            return self._known(f"{schema}.{name.lower()}", ref, f"(SELECT {columns} FROM {ref.relation})", True)
+            definition = self.catalog.read_definition(ref)
+            columns = ", ".join(quote(c) for c in definition.columns)
+            relation, unique = f"(SELECT {columns} FROM {ref.relation})", tuple(map(frozenset, definition.unique))
+            return self._known(f"{schema}.{name.lower()}", ref, relation, True, unique)
         table = self.catalog.table_ref(schema, name)
         return None if table is None else self._known(f"{schema}.{name.lower()}", table, table.relation, False)
 
-    def _known(self, key: str, ref: TableRef, relation: str, is_view: bool) -> Source:
+    def _known(
+        self, key: str, ref: TableRef, relation: str, is_view: bool, unique: tuple[frozenset[str], ...] = ()
+    ) -> Source:
         if key not in self.sources:
             schema = self.analyzer.schema(f"SELECT * FROM {relation}")
-            self.sources[key] = Source(key, ref, fields_of(schema), is_view)
+            self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique)
         return self.sources[key]
 
     def table(self, parts: tuple[str, ...]) -> SourceInfo | None:
@@ -144,12 +151,38 @@ def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) 
     if definition.full_name.lower() in world.sources:
         raise DependencyError(f"{definition.full_name} cannot read itself")
     definition = _named(definition, schema)
-    node, way = _lowered(definition, tree, text, world, schema)
+    declared = declared_keys(definition, world.sources)
+    node, way = _lowered(definition, tree, text, world, schema, declared)
     types: tuple[str, ...] = ()
     if isinstance(way, Maintenance):
         found = _stored_types(way, world, schema)
         node, way, types = (None, found, ()) if isinstance(found, Reason) else (node, way, found)
+    if node is not None:
+        definition = replace(definition, unique=_unique(node, definition, declared))
     return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places, types)
+
+
+def declared_keys(definition: Definition, sources: Mapping[str, Source]) -> dict[str, tuple[frozenset[str], ...]]:
+    """What is known of the sources' keys: those of views are known by their queries, those of tables are declared."""
+    found = {key: source.keys for key, source in sources.items()}
+    for name, columns in definition.keys.items():
+        key = next((k for k in sources if name.lower() in (k, k.split(".", 1)[-1])), None)
+        if key is None:
+            raise NameProblem(
+                f"deltaic.key.{name}: the view reads no source {name}", hint=f"It reads {', '.join(sources)}."
+            )
+        there = {field.name.lower() for field in sources[key].columns}
+        missing = [column for column in columns if column.lower() not in there]
+        if missing:
+            raise NameProblem(f"deltaic.key.{name}: {key} has no column {', '.join(missing)}")
+        found[key] = (*found[key], frozenset(columns))
+    return found
+
+
+def _unique(node: Node, definition: Definition, declared: Declared) -> tuple[tuple[str, ...], ...]:
+    """The keys of the view itself, for views that read it."""
+    names = dict(zip(node.columns, definition.columns, strict=True))
+    return tuple(sorted(tuple(sorted(names[column] for column in key)) for key in keys(node, declared) if key))
 
 
 def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
@@ -164,7 +197,7 @@ def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
 
 
 def _lowered(
-    definition: Definition, tree: exp.Expr, text: Text, world: SourceCatalog, schema: StructType
+    definition: Definition, tree: exp.Expr, text: Text, world: SourceCatalog, schema: StructType, declared: Declared
 ) -> tuple[Node | None, Maintenance | Reason]:
     if (definition.settings.get("spark.sql.caseSensitive") or "false").lower() == "true":
         return None, Reason(Code.UNSUPPORTED_SYNTAX, "names that differ by case only, as the session allowed them")
@@ -187,7 +220,7 @@ def _lowered(
     parted = {name.lower() for name in definition.partitioned_by}
     named = enumerate(zip(definition.columns, schema.fields, strict=True))
     texts = frozenset(n for n, (name, f) in named if name.lower() in parted and f.dataType.typeName() == "string")
-    return lowered.node, choose(lowered.node, technique, texts)
+    return lowered.node, choose(lowered.node, technique, texts, counts=definition.counts, declared=declared)
 
 
 def _other_names(names: tuple[str, ...], schema: StructType) -> str | None:

@@ -291,6 +291,8 @@ def evaluated_under(definition: Definition) -> tuple[object, ...]:
 def technique_name(way: Maintenance, known: Known) -> str:
     if way.technique not in ("auto", "base"):
         return way.technique
+    if way.way is Way.SETS:
+        return str(Way.SETS.value)
     if way.marks:
         return f"{Way.CHANGES.value} (outer joins)"
     if way.by_groups(known):

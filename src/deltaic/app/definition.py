@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from deltaic.delta.reduce import ALGORITHMS
 from deltaic.errors import ConfigurationError
 from deltaic.sql.statements import Policy
 
@@ -29,8 +30,9 @@ RECORDED_SETTINGS = (
 )
 """The session settings that decide what a query means; every refresh sets them as the creator had them."""
 
-KNOWN_PROPERTIES = frozenset({"deltaic.technique"})
-TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", "recompute")
+TECHNIQUE, COUNTS, KEY = "deltaic.technique", "deltaic.counts", "deltaic.key."
+"""Properties of views: what it is kept by; whether counts of derivations are stored; a key of a source."""
+TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "recompute")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ class Definition:
     policy: Policy = Policy.AUTO
     settings: Mapping[str, str] = field(default_factory=dict)
     technique: str = "auto"
+    counts: bool = True
+    """Whether a view that is a set stores how often each of its rows is derived."""
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the name of a source, columns that are a key of it: relied on, not checked."""
+    unique: tuple[tuple[str, ...], ...] = ()
+    """Keys of the view, as its query tells: sets of columns in which no two of its rows agree."""
     comment: str | None = None
     partitioned_by: tuple[str, ...] = ()
     clustered_by: tuple[str, ...] = ()
@@ -64,7 +72,9 @@ class Definition:
             raise ConfigurationError("the view was made by a newer Deltaic", hint="Upgrade Deltaic.")
         for name in ("columns", "given", "partitioned_by", "clustered_by"):
             raw[name] = tuple(raw[name])
-        return Definition(**{**raw, "policy": Policy(raw["policy"])})
+        raw["unique"] = tuple(map(tuple, raw.get("unique", ())))
+        keys = {source: tuple(columns) for source, columns in raw.pop("keys", {}).items()}
+        return Definition(**{**raw, "policy": Policy(raw["policy"]), "keys": keys})
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
@@ -74,12 +84,22 @@ def recorded_settings(spark: SparkSession) -> dict[str, str]:
     return {key: value for key, value in {**found, **legacy}.items() if value is not None}
 
 
-def checked_properties(properties: Mapping[str, str]) -> str:
-    """The technique that a view is pinned to; a `deltaic.` property that means nothing is refused."""
+@dataclass(frozen=True)
+class Told:
+    """What the properties of a view say."""
+
+    technique: str
+    counts: bool
+    keys: Mapping[str, tuple[str, ...]]
+
+
+def checked_properties(properties: Mapping[str, str]) -> Told:
+    """A `deltaic.` property that means nothing is refused."""
     for key, value in properties.items():
-        if key == PROPERTY or (key.startswith("deltaic.") and key not in KNOWN_PROPERTIES):
+        known = key in (TECHNIQUE, COUNTS) or (key.startswith(KEY) and len(key) > len(KEY))
+        if key == PROPERTY or (key.startswith("deltaic.") and not known):
             raise ConfigurationError(
-                f"{key} is not a property of views", hint=f"Known: {', '.join(sorted(KNOWN_PROPERTIES))}."
+                f"{key} is not a property of views", hint=f"Known: {TECHNIQUE}, {COUNTS}, {KEY}<source>."
             )
         feed = key == "delta.enableChangeDataFeed" and value.lower() == "true"
         if feed and properties.get("delta.columnMapping.mode", "name").lower() != "none":
@@ -87,8 +107,19 @@ def checked_properties(properties: Mapping[str, str]) -> str:
                 "a view's table has no change feed: Delta does not give one to tables with column mapping",
                 hint="Leave delta.enableChangeDataFeed out; views over views need none.",
             )
-        if key == "deltaic.technique" and value not in TECHNIQUES:
+        if key == TECHNIQUE and value not in TECHNIQUES:
             raise ConfigurationError(
-                f"deltaic.technique = {value!r} is not a technique", hint=f"Known: {', '.join(TECHNIQUES)}."
+                f"{TECHNIQUE} = {value!r} is not a technique", hint=f"Known: {', '.join(TECHNIQUES)}."
             )
-    return properties.get("deltaic.technique", "auto")
+        if key == COUNTS and value.lower() not in ("true", "false"):
+            raise ConfigurationError(f"{COUNTS} = {value!r} is neither true nor false")
+    keys = {
+        key[len(KEY) :]: tuple(name.strip().strip("`") for name in value.split(","))
+        for key, value in properties.items()
+        if key.startswith(KEY)
+    }
+    return Told(
+        properties.get(TECHNIQUE, "auto"),
+        properties.get(COUNTS, "true").lower() == "true",
+        keys,
+    )

@@ -145,6 +145,9 @@ def _kept(way: Maintenance, compiled: Compiled) -> str:
     if way.way is Way.CHANGES:
         technique = Way.CHANGES.value if way.technique == "auto" else way.technique
         return f"Incremental by {technique}: what changed of each group ({key}) is added to its row"
+    if way.way is Way.SETS:
+        technique = Way.SETS.value if way.technique == "auto" else way.technique
+        return f"Incremental by {technique}: which rows ({key}) come and go is found without counts of derivations"
     if way.way is Way.KEYS:
         return f"Incremental by keys: the rows of touched keys ({key}) are computed anew and replaced"
     return f"Incremental by rows: a signed delta; rows are found in the view by their hash ({key})"

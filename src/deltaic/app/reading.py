@@ -15,6 +15,7 @@ from deltaic.app.decide import few
 from deltaic.app.desk import Desk
 from deltaic.app.reach import reach
 from deltaic.app.shared import Shared
+from deltaic.delta.reduce import FLAGS
 from deltaic.errors import HistoryGone
 from deltaic.plan.maintain import VIEW
 from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name, without
@@ -104,6 +105,24 @@ class Reading:
             return
         self.desk.near[step.relation] = rows
         self.desk.named(arrow_to_spark(self.desk.session, rows, frame.schema), step)
+
+    def reduce(self, step: Compute) -> tuple[int, int, int]:
+        """A relation of a reducing algorithm, and how many of its rows may come, may go and stay; into this process, if
+        it is small."""
+        assert step.relation is not None
+        frame = self.desk.session.sql(step.sql)
+        if few(self.desk.plan.reads) and has_arrow_types(frame.schema):
+            rows = self.desk.collected(frame.limit(RS_ROWS + 1))
+            if rows.num_rows <= RS_ROWS:
+                self.desk.near[step.relation] = rows
+                self.desk.named(arrow_to_spark(self.desk.session, rows, frame.schema), step)
+                comes, goes, stays = (pc.sum(rows[flag]).as_py() or 0 for flag in FLAGS)
+                return comes, goes, stays
+        self.desk.named(self.desk.keep(frame), step)
+        counted = frame.selectExpr(*(f"count_if(`{flag}`) AS `{flag}`" for flag in FLAGS))
+        rows = self.desk.collected(counted)
+        comes, goes, stays = (rows[flag][0].as_py() for flag in FLAGS)
+        return comes, goes, stays
 
     def read_state(self, step: ReadState) -> None:
         if self.find_rows(step):

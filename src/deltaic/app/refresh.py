@@ -111,6 +111,7 @@ class Refresher:
             predicted=plan.choice.seconds if plan.choice else {},
             rows_there={key: read.rows for key, read in plan.reads.items()},
             files_there={key: read.files for key, read in plan.reads.items()},
+            stages=tuple(outcome.stages),
         )
 
     def noop_report(self, plan: Plan, seconds: float) -> Report:

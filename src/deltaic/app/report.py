@@ -12,6 +12,25 @@ from rich.table import Table
 
 
 @dataclass(frozen=True)
+class Reduced:
+    """The size of a reducing algorithm's relations after so many tables were joined."""
+
+    changed: str
+    """The table whose change it is."""
+    joined: str
+    tables: int
+    comes: int
+    goes: int
+    """Candidates: rows that may come or go."""
+    stays: int
+    """Existing rows."""
+
+    def __str__(self) -> str:
+        where = f"with {self.joined}" if self.tables > 1 else "alone"
+        return f"{self.changed} {where}: {self.comes:,} may come, {self.goes:,} may go, {self.stays:,} stay"
+
+
+@dataclass(frozen=True)
 class Report:
     """Figures are measured; None says that one could not be."""
 
@@ -43,6 +62,8 @@ class Report:
     files_read: Mapping[str, int] | None = field(default_factory=dict)
     """Data files that were read, per source, as often as they were; reading a change tells none."""
     files_there: Mapping[str, int | None] = field(default_factory=dict)
+    stages: tuple[Reduced, ...] = ()
+    """By a reducing algorithm: its relations, one after the other. The last is where it had no candidates left."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -55,6 +76,7 @@ class Report:
             *(("reason", reason) for reason in self.reasons),
             ("rows read", _read(self.rows_read, self.rows_there)),
             ("files read", _read(self.files_read, self.files_there)),
+            *(("reduced", str(stage)) for stage in self.stages),
             ("delta rows", _count(self.delta_rows)),
             ("rows changed", _count(self.rows_changed)),
             ("Spark jobs", _count(self.jobs)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from deltaic.app.compile import Compiled
 from deltaic.app.decide import Plan, few
 from deltaic.app.desk import Desk
 from deltaic.app.reading import Reading
+from deltaic.app.report import Reduced
 from deltaic.app.shared import Shared
 from deltaic.app.writing import Writing, number_in, rows_changed
 from deltaic.plan.maintain import Maintenance, Way
@@ -60,6 +62,7 @@ class Outcome:
     files_by_path: dict[str, int] | None = None
     written_by: str = ""
     timings: dict[str, float] = field(default_factory=dict)
+    stages: list[Reduced] = field(default_factory=list)
 
 
 class Run:
@@ -73,8 +76,10 @@ class Run:
         """The rows to apply, where they are few enough to be here and not in Spark."""
         self.found: Found | None = None
         """Where in the view the rows are that go, if it is known."""
-        self.seen = {Only.DELETES: True, Only.EQUALS: True, Only.AGAIN: False}
+        self.seen = {Only.DELETES: True, Only.EQUALS: True, Only.AGAIN: False, Only.CANDIDATES: True}
         """What steps wait for, as far as it is known yet."""
+        self.over: set[int] = set()
+        """The phases of a reducing algorithm that have no candidates left."""
         self.delta_schema: StructType
         self.commit: Commit
         self.desk: Desk
@@ -91,7 +96,7 @@ class Run:
             self.reading = Reading(self.desk, self.shared)
             self.writing = Writing(self.desk, self.plan.progress)
             try:
-                for step in self.reading.steps():
+                for step in self.in_time(self.reading.steps()):
                     with self.timed(_stage(step)):
                         self.take(step, small)
             finally:
@@ -107,6 +112,39 @@ class Run:
         fits = plan.choice is None or plan.choice.incremental.delta_rows <= DELTA_ROWS
         return plan.writer != "spark" and few(plan.reads) and fits
 
+    def in_time(self, steps: list[Step]) -> Iterator[Step]:
+        """The steps; where some may be left out because no candidates are left, a read stands before its first use."""
+        if not any(isinstance(step, Compute) and step.stage for step in steps):
+            yield from steps
+            return
+        waiting: dict[str, Step] = {}
+        for step in steps:
+            if isinstance(step, ReadChange | ReadState) and step.relation is not None:
+                waiting[step.relation] = step
+                continue
+            used = [] if self.is_over(step) else [name for name in waiting if re.search(rf"\b{name}\b", step.sql)]
+            yield from [waiting.pop(name) for name in used]
+            yield step
+
+    def is_over(self, step: Step) -> bool:
+        """Whether a reducing algorithm ended before this step."""
+        return isinstance(step, Compute) and step.stage is not None and step.stage.phase in self.over
+
+    def reduce(self, step: Compute) -> None:
+        stage = step.stage
+        assert stage is not None
+        if self.is_over(step):
+            if stage.last:
+                self.desk.named(self.session.sql(step.nothing), step)
+            return
+        if stage.last:
+            self.desk.named(self.session.sql(step.sql), step)
+            return
+        comes, goes, stays = self.reading.reduce(step)
+        self.outcome.stages.append(Reduced(stage.changed, stage.joined, stage.number, comes, goes, stays))
+        if not comes and not goes:
+            self.over.add(stage.phase)
+
     def take(self, step: Step, small: bool) -> None:
         if step.only is not None and not self.seen[step.only]:
             return
@@ -117,6 +155,8 @@ class Run:
                 self.reading.read_state(step)
             case ReadCounts():
                 self.reading.read_counts(step)
+            case Compute() if step.stage is not None:
+                self.reduce(step)
             case Compute(asked=True):
                 self.reading.compute_keys(step)
             case Compute():

@@ -336,6 +336,7 @@ class Warehouse:
 
     def new_definition(self, create: CreateView) -> Definition:
         schema, name = self.catalog.qualified(create.name)
+        told = checked_properties(create.properties)
         return Definition(
             schema=schema,
             name=name,
@@ -343,7 +344,9 @@ class Warehouse:
             given=tuple(column for column, _ in create.columns),
             policy=create.policy,
             settings=recorded_settings(self.spark),
-            technique=checked_properties(create.properties),
+            technique=told.technique,
+            counts=told.counts,
+            keys=told.keys,
             comment=create.comment,
             partitioned_by=create.partitioned_by,
             clustered_by=create.clustered_by,

@@ -56,6 +56,8 @@ class Binding:
     """Set if this is what the view itself tells: it is read apart, not inlined."""
     common: Shape | None = None
     """Set if it is the delta of a join that other views have too: it is computed once for all of them."""
+    stage: Stage | None = None
+    """Set if it is a step of a reducing algorithm, which ends where it has no candidates."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,18 @@ class ViewCounts:
     marker: str
     keys: tuple[str, ...]
     only_true: bool
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A relation of a reducing algorithm: the change of one table, after so many were joined, `joined` last."""
+
+    phase: int
+    changed: str
+    number: int
+    joined: str
+    last: bool = False
+    """Whether this is what the phase finds: rows that come and go."""
 
 
 @dataclass
@@ -90,9 +104,16 @@ class Derivation:
     def moves(self, node: Node) -> bool:
         return any(source in self.changed for source in sources(node))
 
-    def bind(self, purpose: str, node: Node, counts: ViewCounts | None = None, common: Shape | None = None) -> Ref:
+    def bind(
+        self,
+        purpose: str,
+        node: Node,
+        counts: ViewCounts | None = None,
+        common: Shape | None = None,
+        stage: Stage | None = None,
+    ) -> Ref:
         name = self.next_name(purpose)
-        self.bindings.append(Binding(name, node, counts, common))
+        self.bindings.append(Binding(name, node, counts, common, stage))
         return Ref(name, node.schema)
 
     def next_name(self, purpose: str) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from types import MappingProxyType
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
+from deltaic.algebra.keys import Declared
 from deltaic.algebra.nodes import (
     SHOWN,
     Aggregate,
@@ -18,6 +20,7 @@ from deltaic.algebra.nodes import (
     Node,
     Project,
     Window,
+    is_exact_key,
     is_groupable,
     is_storable,
     keep,
@@ -26,22 +29,33 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, Reason
-from deltaic.algebra.stability import unstable_columns
+from deltaic.algebra.stability import is_unstable, unstable_columns
+from deltaic.delta.reduce import ALGORITHMS, SetQuery
 from deltaic.delta.rules import key_exprs
 from deltaic.plan.bags import hidden_columns
 from deltaic.plan.change import change_table
 from deltaic.plan.maintain import ROW_KEY, Known, Maintenance, Way
 from deltaic.plan.outer import Mark, marked
 from deltaic.plan.padding import without_padding
+from deltaic.plan.program import sets_program
 from deltaic.plan.state import STATE_PREFIX, Kept, kept
 
 KEY_PREFIX = "__deltaic_k"
 
 
-def choose(query: Node, technique: str = "auto", partitioned: frozenset[int] = frozenset()) -> Maintenance | Reason:
+def choose(
+    query: Node,
+    technique: str = "auto",
+    partitioned: frozenset[int] = frozenset(),
+    *,
+    counts: bool = True,
+    declared: Declared = MappingProxyType({}),
+) -> Maintenance | Reason:
     """The way to keep the view of `query`, or the reason why there is none.
 
     A view may be pinned to "base", which allows no other rule, or to one of the techniques that others are measured by.
+
+    Without `counts` a set of rows is kept by a reducing algorithm, from what is known of `declared` keys.
 
     `partitioned` are the places of STRING columns by which the view's table is partitioned. Delta reads '' there back
     as NULL, so none of them is a key."""
@@ -51,8 +65,10 @@ def choose(query: Node, technique: str = "auto", partitioned: frozenset[int] = f
         return reason
     shaky: list[tuple[Node, Expr]] = []
     unstorable: str | None = None
-    for found in _candidates(query, technique, partitioned):
-        candidate = replace(found, technique=technique)
+    if technique in ALGORITHMS and SetQuery.of(_top(query)) is None:
+        return _no_set(technique)
+    for found in _candidates(query, technique, partitioned, counts):
+        candidate = replace(found, technique=technique, declared=declared)
         kinds = [candidate.root.fields[name].type for name in candidate.hidden]
         if not all(map(is_storable, kinds)):
             unstorable = next(kind for kind in kinds if not is_storable(kind))
@@ -60,6 +76,8 @@ def choose(query: Node, technique: str = "auto", partitioned: frozenset[int] = f
         derivation = candidate.derivation(Known(frozenset(sources(query))))
         if candidate.way is Way.CHANGES:
             change_table(candidate, derivation)
+        elif candidate.way is Way.SETS:
+            sets_program(candidate, derivation, Known(frozenset(sources(query))))
         elif candidate.way is Way.KEYS:
             derivation.touched(candidate.root, [col(name) for name in candidate.key])
         else:
@@ -77,10 +95,14 @@ def _as_project(query: Node) -> Project:
     return query if isinstance(query, Project) else Project(query, keep(query))
 
 
-def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> Iterator[Maintenance]:
+def _candidates(query: Project, technique: str, partitioned: frozenset[int], counts: bool) -> Iterator[Maintenance]:
     """Best first: by the key of the operator on top; by rows; by the key of one further down."""
     top = _top(query)
-    if isinstance(top, Aggregate) and technique != "base":
+    is_set = isinstance(top, Aggregate) and not top.aggregates
+    if technique in ALGORITHMS or (is_set and not counts and technique == "auto"):
+        yield from _by_sets(query, top, partitioned)
+    counted = technique not in ("base", *ALGORITHMS) and (counts or not is_set)
+    if isinstance(top, Aggregate) and counted:
         wholes = (without_padding(query), query) if technique == "auto" else (query,)
         for whole in dict.fromkeys(wholes):
             summed = _top(whole)
@@ -98,6 +120,25 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int]) -> 
             left = node.inputs[0]
             if not unstable_columns(left):
                 yield from _by_key(query, left, (_hash(left.columns),), partitioned)
+
+
+def _by_sets(query: Project, top: Node, partitioned: frozenset[int]) -> Iterator[Maintenance]:
+    """By a reducing algorithm: a set whose rows, and what decides about them, come out the same every time."""
+    found = SetQuery.of(top)
+    if found is None or not all(is_exact_key(item.type) for item in found.items):
+        return
+    shaky = frozenset[str]().union(*map(unstable_columns, found.graph.leaves))
+    exprs = (*found.graph.conditions, *(item.expr for item in found.items))
+    if any(is_unstable(expr, shaky) for expr in exprs):
+        return
+    assert isinstance(top, Aggregate)
+    for way in _by_key(query, top, key_exprs(top), partitioned):
+        yield replace(way, way=Way.SETS, sets=found)
+
+
+def _no_set(technique: str) -> Reason:
+    detail = f"deltaic.technique is {technique!r}, which is for SELECT DISTINCT over joins, and the view is not one"
+    return Reason(Code.TECHNIQUE, detail, hint="Leave deltaic.technique out, or choose another.")
 
 
 def _top(query: Node) -> Node:

@@ -8,6 +8,7 @@ Every refresh does the same to the view's table: delete the rows of some keys, i
   out by key, never by value, so an unstable value in them does no harm, and the past is not read.
 * ROWS: the view's signed delta is computed; a row of it is found in the view by its hash. Where a
   row goes away, all rows of that hash are replaced by those that are left.
+* SETS: which rows come and go is found by a reducing algorithm, without counts of their derivations.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from deltaic.algebra.keys import Declared
 from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll, sources
 from deltaic.delta.common import Columns, Shape
 from deltaic.delta.groups import Counting, Expanded
+from deltaic.delta.joins import JoinTrees
 from deltaic.delta.matches import MatchDerivation, Seen
+from deltaic.delta.reduce import ALGORITHMS, SetQuery
 from deltaic.delta.rules import Derivation
 from deltaic.plan.bags import KIND, Bag, BagTable
 from deltaic.plan.outer import Mark
@@ -37,6 +41,7 @@ class Way(Enum):
     CHANGES = "change tables"
     KEYS = "keys"
     ROWS = "rows"
+    SETS = "reducing"
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,10 @@ class Maintenance:
     """For a view kept by rows: what it stores of its outer joins, under root's column names."""
     technique: str = "auto"
     """What it is pinned to."""
+    sets: SetQuery | None = None
+    """For a view kept by reducing: its query."""
+    declared: Declared = field(default_factory=dict)
+    """Keys of the sources."""
 
     @property
     def bags(self) -> tuple[Bag, ...]:
@@ -110,6 +119,8 @@ class Maintenance:
         match self.technique:
             case "base":
                 return Derivation(known.changed)
+            case name if name in ALGORITHMS and name != "reducing":
+                return JoinTrees(known.changed, rows=known.rows, changes=known.changes)
             case "counting" | "quass":
                 return Counting(known.changed, only_different=self.technique == "counting")
             case "blakeley":

@@ -33,6 +33,7 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.joins import JoinTrees, PlannedJoin
 from deltaic.delta.near import Narrowing
+from deltaic.delta.reduce import ALGORITHMS, Reduction
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net, never_negative
 from deltaic.plan.bags import KIND
@@ -172,6 +173,40 @@ def _any(terms: list[Expr]) -> Expr:
     return join_parts(*pieces)
 
 
+def sets_program(way: Maintenance, derivation: Derivation, known: Known) -> Program | None:
+    """What comes and goes of a set, by a reducing algorithm."""
+    top = _below(way.root)
+    assert way.sets is not None
+    assert isinstance(derivation, JoinTrees)
+    assert isinstance(top, Aggregate)
+    pairs = zip(top.groups, way.key, strict=True)
+    view = Scan(VIEW, tuple(ScanColumn(item.field, name) for item, name in pairs))
+    reduction = Reduction(
+        derivation,
+        way.sets,
+        ALGORITHMS.get(way.technique, ALGORITHMS["reducing"]),
+        way.declared,
+        only_comes=known.changed <= known.appended,
+        view=view,
+    )
+    found = reduction.delta()
+    if found is None:
+        return None
+    sign = Item(OP, join_parts("CAST(", col(WEIGHT), " AS INT)"), "int", False)
+    groups = tuple(pass_through(found.fields[item.name]) for item in top.groups)
+    signed: Node = Project(found, (*groups, sign))
+    if reduction.merges:  # what comes may be there: it is replaced
+        signed = Generate(Project(found, groups), text("explode(array(-1, 1))"), False, (sign.field,))
+    rows = _through(way.root, top, signed, (pass_through(sign.field),))
+    return _finished(derivation, Project(rows, (pass_through(sign.field), *(pass_through(f) for f in way.root.schema))))
+
+
+def _below(node: Node) -> Node:
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return node
+
+
 def rows_program(way: Maintenance, derivation: Derivation) -> Program | None:
     """The view's signed delta, netted, under the name DELTA."""
     found = derivation.delta(way.root)
@@ -272,7 +307,8 @@ def _inlined(program: Program) -> Program:
         node = simplify(prune(with_leaves(binding.node, inlined)))
         last = binding is program.bindings[-1]
         often = uses[binding.name]
-        apart = last or binding.counts is not None or binding.common is not None or binding.name in asked
+        kept_apart = binding.counts is not None or binding.common is not None or binding.stage is not None
+        apart = last or kept_apart or binding.name in asked
         if not apart and (often <= 1 or (often <= A_FEW and _is_light(node))):
             known[binding.name] = node
         else:
@@ -297,6 +333,8 @@ def program_for(way: Maintenance, known: Known) -> Program | None:
             program = changes_program(way, derivation)
         case Way.CHANGES | Way.KEYS:
             program = keys_program(way, derivation)
+        case Way.SETS:
+            program = sets_program(way, derivation, known)
         case _:
             program = rows_program(way, derivation)
     if program is None or not isinstance(derivation, JoinTrees):

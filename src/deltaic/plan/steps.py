@@ -13,7 +13,7 @@ from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.common import Shape
 from deltaic.delta.near import LARGE
-from deltaic.delta.rules import Binding, ViewCounts
+from deltaic.delta.rules import Binding, Stage, ViewCounts
 from deltaic.plan.maintain import ROW_KEY, VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
     AGAIN,
@@ -28,7 +28,7 @@ from deltaic.plan.program import (
     rows_artifact,
     rows_put_in,
 )
-from deltaic.sql.render import render
+from deltaic.sql.render import render, stub
 
 VIEW_RELATION = "__deltaic_view"
 
@@ -75,6 +75,7 @@ class Only(Enum):
     DELETES = "only if rows of the view go away"
     EQUALS = "only if a row that goes has an equal that stays"
     AGAIN = "only if the change leaves a group untold"
+    CANDIDATES = "only if a row is left that may come or go"
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,14 @@ class ReadChange(Step):
 class Compute(Step):
     """An intermediate relation that several later steps use, kept while they run.
 
-    `asked`: a later step looks for rows near its values. `common`: it is the delta of a join of several views."""
+    `asked`: a later step looks for rows near its values. `common`: it is the delta of a join of several views.
+    `stage`: it is one of a reducing algorithm, and `nothing` what there is if that ended before."""
 
     asked: bool = False
     node: Node | None = None
     common: Shape | None = None
+    stage: Stage | None = None
+    nothing: str = ""
 
 
 @dataclass(frozen=True)
@@ -289,6 +293,9 @@ def _computes(
     sql = render(last.node, named)
     if by_keys:
         steps.append(ComputeDelta("compute the rows of the touched keys", _stored(sql, way, view), ARTIFACT))
+    elif way.way is Way.SETS:
+        title = "compute the rows that come and go"
+        steps.append(ComputeDelta(title, _stored(sql, way, view), ARTIFACT))
     elif way.way is Way.CHANGES:
         title = "add the change to the view's rows"
         steps.append(ComputeDelta(title, _stored(sql, way, view, marked=may_need_again(way)), ARTIFACT))
@@ -300,12 +307,23 @@ def _computes(
 def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
     tables = [quote(table) for table in binding.common.tables] if binding.common else []
     shared = f", the delta of the join of {', '.join(tables)} for all views that have it" if tables else ""
+    title, stage = f"compute {binding.name}{shared}", binding.stage
+    if stage is not None:
+        title = f"compute {binding.name}, the rows that come and go by the change of {stage.changed}"
+    if stage is not None and not stage.last:
+        joined = f"after {stage.number} tables, {stage.joined} the last" if stage.number > 1 else "in its own table"
+        title = (
+            f"compute {binding.name}, what may come or go, and what stays, by the change of {stage.changed} {joined}"
+        )
     return Compute(
-        f"compute {binding.name}{shared}",
+        title,
         render(binding.node, named),
         binding.name,
+        only=Only.CANDIDATES if stage is not None and stage.number > 1 else None,
         node=binding.node,
         common=binding.common,
+        stage=stage,
+        nothing=f"SELECT * FROM {stub(binding.node.schema)} WHERE FALSE" if stage is not None and stage.last else "",
     )
 
 

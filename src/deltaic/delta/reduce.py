@@ -1,0 +1,465 @@
+"""The reducing algorithms of Furukawa and Elmagarmid: sets of joined rows, kept without counts of their derivations.
+
+A view is  π σ (R1 ⋈ .. ⋈ Rn)  as a set, and R1 changes: S+ comes, S- goes. What comes or goes of the view is derived
+from them (the *candidates*), but for what is derived from the rest of R1 as well (the *existing* rows):
+
+    V' = V - (f(S-) - f(R1 - S-)) + (f(S+) - f(R1 - S-))          proposition 1, definition 5
+
+Candidates and existing rows go through the same joins, as one relation T with a flag for each; every Ri is read once:
+
+    T1 = S+, S- and the rows of R1 - S- that agree with one of them in Y1
+    Ti = Ti-1 ⋈ Ri      and then, where the algorithm has it,
+         RIC: a candidate is dropped that agrees with an existing row in Zi    (whatever it derives, that row does)
+         RIE: an existing row is dropped that agrees with no candidate in Yi   (what it derives, no candidate does)
+
+Yi are the view's columns that R1 .. Ri tell; Zi are these and every column that a later join, selection or column of
+the view looks at. (The paper's Zi, of join attributes of neighbours, is right only for chains.) Several changed
+relations are taken one after the other: those before it in their new state, those after it in their old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
+from deltaic.algebra.keys import Declared, Keys, keys
+from deltaic.algebra.nodes import (
+    WEIGHT,
+    Aggregate,
+    Field,
+    Filter,
+    Generate,
+    Item,
+    Join,
+    JoinKind,
+    Near,
+    Node,
+    Project,
+    Ref,
+    Scan,
+    UnionAll,
+    Values,
+    Window,
+    keep,
+    pass_through,
+    sources,
+    walk,
+)
+from deltaic.delta.graph import Graph
+from deltaic.delta.joins import JoinTrees
+from deltaic.delta.near import LARGE, Narrowing, equal_pairs
+from deltaic.delta.restrict import restrict
+from deltaic.delta.rules import Stage, net, ordered, sum_of
+
+COMES, GOES, STAYS = "__deltaic_comes", "__deltaic_goes", "__deltaic_stays"
+"""Whether a row is a candidate to be inserted, one to be deleted, an existing row."""
+FLAGS = (COMES, GOES, STAYS)
+
+
+@dataclass(frozen=True)
+class Reducing:
+    """What an algorithm does at each join."""
+
+    existing: bool = True
+    """RIE."""
+    candidates: bool = True
+    """RIC."""
+    early: bool = True
+    """Selection and projection as early as possible."""
+    mixed: bool = True
+    """MU2: what comes counts as existing for what goes, and the other way round."""
+    free: bool = False
+    """Whether it may leave out what would drop little, and where a theorem makes it empty."""
+
+
+ALGORITHMS: Mapping[str, Reducing] = {
+    "naive": Reducing(existing=False, candidates=False, early=False, mixed=False),
+    "rie": Reducing(candidates=False, early=False, mixed=False),
+    "ric": Reducing(existing=False, early=False, mixed=False),
+    "reduce": Reducing(early=False, mixed=False),
+    "reduce+": Reducing(mixed=False),
+    "mu1": Reducing(early=False, mixed=False),
+    "mu2": Reducing(early=False),
+    "reducing": Reducing(free=True),
+}
+"""MU1 is REDUCE for what comes and what goes, each by itself, which is how all but MU2 take a mixed change here.
+"reducing" is REDUCE+ and MU2, with the freedom to leave things out."""
+
+
+@dataclass(frozen=True)
+class SetQuery:
+    """SELECT DISTINCT `items` FROM the leaves of `graph` WHERE its conditions."""
+
+    graph: Graph
+    items: tuple[Item, ...]
+
+    @staticmethod
+    def of(top: Node) -> SetQuery | None:
+        """None if it is not a set of rows that are chosen from joined relations."""
+        if not isinstance(top, Aggregate) or top.aggregates:
+            return None
+        node, items, conditions = top.input, top.groups, list[Expr]()
+        while isinstance(node, Project | Filter):
+            if isinstance(node, Filter):
+                conditions.append(node.predicate)
+            else:
+                by = node.by_name
+                items = tuple(replace(item, expr=item.expr.substitute(by)) for item in items)
+                conditions = [condition.substitute(by) for condition in conditions]
+            node = node.input
+        if isinstance(node, UnionAll):
+            return None
+        graph = Graph.of(node)
+        return SetQuery(replace(graph, conditions=(*graph.conditions, *conditions)), items)
+
+
+@dataclass
+class Reduction:
+    """All phases of one refresh."""
+
+    derivation: JoinTrees
+    query: SetQuery
+    how: Reducing
+    declared: Declared = field(default_factory=dict)
+    only_comes: bool = False
+    """Whether no source lost a row: what comes may then be there already (lemma 3)."""
+    view: Node | None = None
+    """The view's own rows under the names of the query's items, for what it tells itself."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether what is found to come may be there already."""
+        return self.how.free and self.only_comes and all(map(_is_monotone, self.query.graph.leaves))
+
+    def delta(self) -> Node | None:
+        """What comes and goes, netted; None if nothing moves."""
+        leaves = self.query.graph.leaves
+        moving = [n for n, leaf in enumerate(leaves) if self.derivation.moves(leaf)]
+        moving.sort(key=lambda n: not self.tells_what_goes(n))
+        found = [_Phase(self, number, start, frozenset(moving[number + 1 :])).target() for number, start in
+                 enumerate(moving)]  # fmt: skip
+        if not found:
+            return None
+        if self.merges:
+            rows = sum_of(found)
+            shown = tuple(pass_through(rows.fields[item.name]) for item in self.query.items)
+            return Project(Aggregate(rows, shown), (*shown, Item(WEIGHT, text("1L"), "bigint", False)))
+        return found[0] if len(found) == 1 else net(sum_of(found))
+
+    def tells_what_goes(self, leaf: int) -> bool:
+        """Whether the view itself says what a deletion from the leaf takes out of it: all rows with its key."""
+        return self.how.free and self.view is not None and bool(self.key_in_view(leaf))
+
+    def key_in_view(self, leaf: int) -> dict[str, str] | None:
+        """A key of the leaf among the columns of the view, and what it is called there."""
+        shown: dict[str, str] = {}
+        for item in self.query.items:
+            if item.expr.column:
+                shown.setdefault(item.expr.column, item.name)
+        for key in sorted(self.keys(leaf), key=sorted):
+            if key and key <= shown.keys():
+                return {column: shown[column] for column in sorted(key)}
+        return None
+
+    def keys(self, leaf: int) -> Keys:
+        return keys(self.query.graph.leaves[leaf], self.declared)
+
+
+@dataclass
+class _Phase:
+    """The change of one leaf, those of `past` as they were before."""
+
+    whole: Reduction
+    number: int
+    start: int
+    past: frozenset[int]
+
+    def __post_init__(self) -> None:
+        self.moved: Ref
+        self.graph, self.how = self.whole.query.graph, self.whole.how
+        self.derivation = self.whole.derivation
+        self.sizes = self.graph.sizes(self.derivation.rows, self.derivation.changes, self.derivation.changed)
+        self.there: frozenset[int] = frozenset()
+        self.pending = list(self.graph.conditions)
+        self.carried = True
+        """Whether existing rows are carried along."""
+        self.checked = False
+
+    # which columns matter
+
+    @property
+    def present(self) -> tuple[Field, ...]:
+        """The columns of the leaves that are joined."""
+        return tuple(f for n in sorted(self.there) for f in self.graph.leaves[n].schema)
+
+    @property
+    def told(self) -> list[Item]:
+        """The columns of the view that the leaves so far tell: Yi."""
+        names = {f.name for f in self.present}
+        return [item for item in self.whole.query.items if item.expr.columns <= names]
+
+    @property
+    def looked_at(self) -> list[Item]:
+        """The columns that something later looks at; with Yi, Zi."""
+        told = {item.name for item in self.told}
+        later = [item.expr for item in self.whole.query.items if item.name not in told]
+        wanted = frozenset[str]().union(*(expr.columns for expr in (*self.pending, *later)))
+        return [pass_through(f) for f in self.present if f.name in wanted]
+
+    # the relations
+
+    def target(self) -> Node:
+        """Rows that come with 1, rows that go with -1."""
+        if self.whole.merges and not self.is_reduced_first():
+            self.carried = False
+        by_view = self.number == 0 and not self.whole.merges and self.whole.tells_what_goes(self.start)
+        rows = self.first(by_view)
+        others = [n for n in range(len(self.graph.leaves)) if n != self.start]
+        while others:
+            following = min(others, key=self.rank)
+            others.remove(following)
+            rows = self.joined(rows, following, last=not others)
+        return self.finished(rows, by_view)
+
+    def is_reduced_first(self) -> bool:
+        """Whether what comes is looked for in its own table, before others are joined: if that is the smaller one."""
+        sizes = self.sizes.new
+        return 2 * sizes[self.start] <= sum(sizes)
+
+    def rank(self, leaf: int) -> tuple[object, ...]:
+        """Joined by a condition; a key of it in the view (theorem 3); the smallest."""
+        connected = any(tuple(sorted((leaf, other))) in self.sizes.selectivity for other in self.there)
+        return (not connected, not self.whole.key_in_view(leaf), self.sizes.new[leaf], leaf)
+
+    def first(self, by_view: bool) -> Ref:
+        leaf = self.graph.leaves[self.start]
+        found = self.derivation.delta(leaf)
+        assert found is not None
+        self.there = frozenset({self.start})
+        conditions = self.now_decided(frozenset({self.start})) if self.how.early else []
+        items = self.kept_items()
+        kept = (*items, pass_through(Field(WEIGHT, "bigint", False)))
+        moved = net(Project(_filtered(ordered(found, leaf.columns), conditions), kept))
+        change = self.derivation.bind("moved", moved)
+        self.moved = change
+        names = tuple(pass_through(change.fields[item.name]) for item in items)
+        comes, goes = (join_parts(col(WEIGHT), sign) for sign in (" > 0", " < 0"))
+        if by_view:  # the view tells what goes, and nothing else derives what comes
+            self.carried = False
+            change_only: Node = Filter(change, comes)
+            rows: Node = Project(change_only, (*names, *_flags("TRUE", "FALSE", "FALSE")))
+        elif not self.carried:
+            rows = Project(change, (*names, _flag(COMES, comes), _flag(GOES, goes), _flag(STAYS, text("FALSE"))))
+        else:
+            rows = self.beside_the_existing(leaf, change, conditions, items, comes, goes)
+        return self.reduced(rows, self.label(self.start), last=len(self.graph.leaves) == 1)
+
+    def beside_the_existing(
+        self, leaf: Node, change: Ref, conditions: Sequence[Expr], items: Sequence[Item], comes: Expr, goes: Expr
+    ) -> Node:
+        """The change, and the rows of R1 - S- that agree with one of it in Y1.
+
+        They are those of R1 as it is, less what came, by count: tables hold equal rows several times."""
+        there = _filtered(leaf, conditions)
+        told = self.told
+        if told:
+            values = Project(change, tuple(replace(item, expr=_shown(item, change)) for item in told))
+            asked = self.derivation.bind("asked", Aggregate(values, keep(values)))
+            there = restrict(there, [item.expr for item in told], asked)
+        names = tuple(pass_through(change.fields[item.name]) for item in items)
+        count = Item(STAYS, text("1L"), "bigint", False)
+        came = join_parts("CASE WHEN ", col(WEIGHT), " > 0 THEN -", col(WEIGHT), " ELSE 0L END")
+        standing = Project(there, (*items, *_flags("FALSE", "FALSE")[:2], count))
+        moving = Project(change, (*names, _flag(COMES, comes), _flag(GOES, goes), Item(STAYS, came, "bigint", False)))
+        both = UnionAll((standing, moving), tuple(replace(f, nullable=True) for f in moving.schema))
+        return Aggregate(
+            both,
+            tuple(pass_through(both.fields[item.name]) for item in items),
+            (*(_any(flag) for flag in (COMES, GOES)), _flag(STAYS, join_parts("sum(", col(STAYS), ") > 0"))),
+        )
+
+    def joined(self, rows: Ref, following: int, *, last: bool) -> Ref:
+        before, self.there = self.there, self.there | {following}
+        leaf = self.graph.leaves[following]
+        if following in self.past:
+            leaf = self.derivation.old(leaf)
+        decided = self.now_decided(self.there, None if self.how.early else (following, before))
+        own = [c for c in decided if self.graph.reach(c) <= {following}]
+        between = [c for c in decided if c not in own]
+        near = self.near(rows, _filtered(leaf, own), between)
+        found = Join(rows, near, JoinKind.INNER, conjunction(*between))
+        items = self.kept_items(found)
+        projected: Node = Project(found, (*items, *(pass_through(found.fields[flag]) for flag in FLAGS)))
+        if self.how.early and self.merges_rows(found, items):
+            groups = tuple(pass_through(projected.fields[item.name]) for item in items)
+            projected = Aggregate(projected, groups, tuple(_any(flag) for flag in FLAGS))
+        return self.reduced(projected, self.label(following), last=last, following=following)
+
+    def merges_rows(self, found: Node, items: Sequence[Item]) -> bool:
+        """Whether rows that differed before may be equal now: a column was dropped. Else there is nothing to drop."""
+        kept = {item.expr.column for item in items}
+        return not self.how.free or any(f.name not in kept and f.name not in FLAGS for f in found.schema)
+
+    def near(self, rows: Ref, leaf: Node, conditions: Sequence[Expr]) -> Node:
+        """The leaf near the keys of the rows so far, if a condition makes two columns equal."""
+        narrowing = Narrowing(self.derivation.rows, self.sizes.change[self.start])
+        for one, two, safe in (pair for condition in conditions for pair in equal_pairs(condition)):
+            here, there = (one, two) if one in rows.columns else (two, one)
+            if here not in rows.columns or there not in leaf.columns:
+                continue
+            if rows.fields[here].type != leaf.fields[there].type:
+                continue
+            near = Near("", rows.name, here, safe)
+            narrowed = narrowing.narrow(leaf, frozenset({there}), near, leaf.fields[there].type)
+            if narrowed is not leaf:
+                return narrowed
+        return leaf
+
+    def reduced(self, rows: Node, joined: str, *, last: bool, following: int | None = None) -> Ref:
+        """RIC, then RIE, and the rows that are left."""
+        first = len(self.there) == 1
+        told = [_shown(item, rows) for item in self.told]
+        exact = tuple(dict.fromkeys([*told, *(col(item.name) for item in self.looked_at)]))
+        if self.carried and self.how.candidates and not (first and not self.how.early):
+            rows = self.without_what_stays(rows, exact)
+        if self.carried and self.how.free and following is not None and self.leaves_nothing(following):
+            self.carried = False
+            rows = _set(rows, {STAYS: text("FALSE")})
+        if self.carried and self.whole.merges:  # what comes was looked for in its own table; the rest is the view's
+            self.carried = False
+            rows = _set(rows, {STAYS: text("FALSE")})
+        if self.carried and self.how.existing and not first and not last:
+            rows = self.without_what_nobody_asks(rows, told)
+        any_flag = join_parts(col(COMES), " OR ", col(GOES), " OR ", col(STAYS))
+        stage = None
+        if self.is_checked():
+            self.checked = True
+            stage = Stage(self.number, self.label(self.start), len(self.there), joined)
+        return self.derivation.bind("reduced", Filter(rows, any_flag), stage=stage)
+
+    def is_checked(self) -> bool:
+        """Whether it is seen, before the others are read, if there are candidates left. It costs a query: one of the
+        others should be large."""
+        left = [leaf for number, leaf in enumerate(self.graph.leaves) if number not in self.there]
+        rows = (self.derivation.rows.get(source, 0) for leaf in left for source in sources(leaf))
+        return not self.how.free or any(count >= LARGE for count in rows)
+
+    def without_what_stays(self, rows: Node, exact: tuple[Expr, ...]) -> Node:
+        """MU2 takes what comes for existing, where it agrees with what goes. What both derive is there before and
+        after, so here they make an existing row together: no row is then found to come that is in the view already."""
+        comes, goes, stays = map(col, FLAGS)
+        if not self.how.early:  # else there is one row for each value of Zi
+            rows = Window(rows, tuple(_over(f"{flag}_z", flag, exact) for flag in FLAGS), exact)
+            comes, goes, stays = (col(f"{flag}_z") for flag in FLAGS)
+        if self.how.mixed:
+            stays = join_parts("(", stays, " OR (", comes, " AND ", goes, "))")
+        flags = {flag: join_parts(col(flag), " AND NOT ", stays) for flag in (COMES, GOES)}
+        if self.how.mixed:
+            flags[STAYS] = join_parts(col(STAYS), " OR (", comes, " AND ", goes, ")")
+        return _set(rows, flags)
+
+    def without_what_nobody_asks(self, rows: Node, told: Sequence[Expr]) -> Node:
+        either = Item("__deltaic_either", join_parts(col(COMES), " OR ", col(GOES)), "boolean", False)
+        marked = Project(rows, (*keep(rows), either))
+        asked = Window(marked, (_over("__deltaic_asked", either.name, tuple(told)),), tuple(told))
+        return _set(asked, {STAYS: join_parts(col(STAYS), " AND ", col("__deltaic_asked"))})
+
+    # Theorem 3: a key of Ri among the view's columns, and Zi within Yi and Xi. An existing row and a candidate that
+    # agree in Yi are joined with the same row of Ri, so they agree in Zi, and RIC dropped the candidate.
+    def leaves_nothing(self, leaf: int) -> bool:
+        own = set(self.graph.leaves[leaf].columns)
+        return self.whole.key_in_view(leaf) is not None and all(item.name in own for item in self.looked_at)
+
+    def finished(self, rows: Ref, by_view: bool) -> Node:
+        """The rows of the view that are derived from candidates, and from nothing that stays."""
+        shown: Node = _filtered(rows, self.pending)
+        items = [replace(item, expr=_shown(item, rows)) for item in self.whole.query.items]
+        shown = Project(shown, (*items, *(pass_through(rows.fields[flag]) for flag in FLAGS)))
+        groups = tuple(pass_through(shown.fields[item.name]) for item in items)
+        sets = Aggregate(shown, groups, tuple(_any(flag) for flag in FLAGS))
+        # a row that both comes and goes is there before and after (lemma 4)
+        found = Filter(sets, join_parts("NOT ", col(STAYS), " AND ", col(COMES), " <> ", col(GOES)))
+        sign = join_parts("CASE WHEN ", col(COMES), " THEN 1L ELSE -1L END")
+        signed = Project(found, (*groups, Item(WEIGHT, sign, "bigint", False)))
+        last = Stage(self.number, self.label(self.start), len(self.there) + 1, "", last=True) if self.checked else None
+        target = self.derivation.bind("target", signed, stage=last)
+        return net(sum_of([target, self.told_by_the_view()])) if by_view else target
+
+    def told_by_the_view(self) -> Node:
+        """The rows of the view with the key of a row that goes: nothing else derives them."""
+        key = self.whole.key_in_view(self.start)
+        assert key is not None
+        assert self.whole.view is not None
+        gone = Filter(self.moved, join_parts(col(WEIGHT), " < 0"))
+        lost = self.derivation.bind("asked", Aggregate(gone, tuple(pass_through(gone.fields[n]) for n in key.values())))
+        rows = restrict(self.whole.view, [col(name) for name in key.values()], lost)
+        minus = Item(WEIGHT, text("-1L"), "bigint", False)
+        return Project(rows, (*(pass_through(rows.fields[i.name]) for i in self.whole.query.items), minus))
+
+    def now_decided(self, there: frozenset[int], between: tuple[int, frozenset[int]] | None = None) -> list[Expr]:
+        """The conditions that can be decided; or only those between a leaf and those before it, as the others wait
+        until the end where nothing is done early."""
+        found = [c for c in self.pending if self.graph.reach(c) <= there]
+        if between is not None:
+            leaf, before = between
+            found = [c for c in found if leaf in self.graph.reach(c) and self.graph.reach(c) & before]
+        self.pending = [c for c in self.pending if c not in found]
+        return found
+
+    def kept_items(self, rows: Node | None = None) -> list[Item]:
+        """What a relation keeps: with early projection Zi, else all columns."""
+        if not self.how.early:
+            return [pass_through(f) for f in self.present]
+        told = [replace(item, expr=_shown(item, rows)) if rows else item for item in self.told]
+        names = {item.name for item in told}
+        return [*told, *(item for item in self.looked_at if item.name not in names)]
+
+    def label(self, leaf: int) -> str:
+        return ", ".join(sources(self.graph.leaves[leaf]))
+
+
+def _is_monotone(node: Node) -> bool:
+    """Whether more rows below never make fewer."""
+    return all(
+        isinstance(n, Scan | Values | Project | Filter | UnionAll | Generate)
+        or (isinstance(n, Join) and n.kind in (JoinKind.INNER, JoinKind.SEMI))
+        or (isinstance(n, Aggregate) and not n.aggregates)
+        for n in walk(node)
+    )
+
+
+def _shown(item: Item, rows: Node) -> Expr:
+    """A column of the view over relations that may hold it already."""
+    return col(item.name) if item.name in rows.columns else item.expr
+
+
+def _filtered(node: Node, conditions: Sequence[Expr]) -> Node:
+    for condition in conditions:
+        node = Filter(node, condition)
+    return node
+
+
+def _flag(name: str, expr: Expr) -> Item:
+    return Item(name, expr, "boolean", False)
+
+
+def _flags(*values: str) -> tuple[Item, ...]:
+    return tuple(_flag(name, text(value)) for name, value in zip(FLAGS, values, strict=False))
+
+
+def _any(name: str) -> Item:
+    return _flag(name, join_parts("bool_or(", col(name), ")"))
+
+
+def _over(name: str, flag: str, exprs: tuple[Expr, ...]) -> Item:
+    pieces: list[str | Expr] = ["bool_or(", col(flag), ") OVER ("]
+    for number, expr in enumerate(exprs):
+        pieces.extend([", " if number else "PARTITION BY ", expr])
+    return _flag(name, join_parts(*pieces, ")"))
+
+
+def _set(rows: Node, values: Mapping[str, Expr]) -> Project:
+    """The rows with these flags instead, and without helpers."""
+    items = [i for i in keep(rows) if i.name in FLAGS or not i.name.startswith("__deltaic_")]
+    return Project(rows, tuple(_flag(i.name, values[i.name]) if i.name in values else i for i in items))
