@@ -1,8 +1,11 @@
 """Sets of rows kept without counts: the worked cases of Furukawa and Elmagarmid, on Spark and Delta."""
 
-from deltaic import Warehouse
+import pytest
+
+from deltaic import Report, Warehouse
 from deltaic.delta.reduce import ALGORITHMS
-from tests.e2e.conftest import Kept, check_all
+from deltaic.errors import ConfigurationError, NameProblem
+from tests.e2e.conftest import Kept, check_all, report_of
 
 FIGURE_1 = """
 CREATE TABLE r1 (a STRING, b STRING); CREATE TABLE r2 (b STRING, c STRING, d STRING);
@@ -43,3 +46,163 @@ def test_figures_1_to_9(wh: Warehouse) -> None:
     assert "__deltaic" not in str(
         wh.spark.read.format("delta").load(str(wh.view_table(wh.definition("free")).ref.path)).columns
     )
+
+
+def sizes(report: Report) -> list[tuple[int, int, int]]:
+    return [(stage.comes, stage.goes, stage.stays) for stage in report.stages]
+
+
+def read_of(report: Report, *tables: str) -> int:
+    return sum((report.rows_read or {})[f"default.{table}"] for table in tables)
+
+
+def test_reducing_ends_when_no_candidates_are_left(wh: Warehouse) -> None:
+    """Whatever is left to be joined is not read: the report shows it."""
+    wh.script(FIGURE_1)
+    views = [Kept(wh, f"v_{n}", ACE, pinned(name)) for n, name in enumerate(("reduce+", "mu2", "reduce"))]
+    wh.script("INSERT INTO r1 VALUES ('a2', 'b3'); INSERT INTO r2 VALUES ('b9', 'c9', 'd9')")
+    for view in views:
+        report = view.refresh_only()
+        assert report.rows_changed == 0
+        assert read_of(report, "r3") == 0
+        if view.name == "v_0":
+            assert sizes(report)[0] == (0, 0, 3)  # ('a2', 'b3') was there: r2 is not read for it
+    check_all(views)
+
+
+@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_sets_through_a_history(wh: Warehouse, use_rs: bool) -> None:
+    wh.use_rs = use_rs
+    wh.script(FIGURE_1)
+    names = ("naive", "reduce", "reduce+", "mu2")
+    views = [Kept(wh, f"v_{n}", ACE, pinned(name)) for n, name in enumerate(names)]
+    others = [
+        "SELECT DISTINCT x.a, y.a AS other FROM r1 x JOIN r1 y ON x.b = y.b",
+        "SELECT DISTINCT r1.a, r2.c FROM r1 JOIN r2 ON r1.b < r2.b WHERE r2.d <> 'd3' OR r1.a IS NULL",
+        "SELECT DISTINCT e FROM r3",
+    ]
+    views += [Kept(wh, f"w_{n}", query, "TBLPROPERTIES (deltaic.counts = false)") for n, query in enumerate(others)]
+    for changes in (
+        "DELETE FROM r1 WHERE b = 'b2'; INSERT INTO r1 VALUES ('a2', 'b1'), ('a2', 'b1'), (NULL, 'b4')",
+        "UPDATE r2 SET d = 'd1' WHERE b = 'b4'; DELETE FROM r3 WHERE e = 'e4'; UPDATE r1 SET a = 'a1' WHERE a IS NULL",
+    ):
+        wh.script(changes)
+        for view in views:
+            view.refresh_only(None)
+        check_all(views)
+
+
+def test_a_key_in_the_view(wh: Warehouse) -> None:
+    """What a deletion takes out is told by the view alone, what an insertion brings by the others alone."""
+    wh.script("CREATE TABLE c (id INT, town STRING); CREATE TABLE o (id INT, c INT, item STRING)")
+    wh.script(
+        "INSERT INTO c VALUES (1, 'x'), (2, 'y'), (3, 'x'); INSERT INTO o VALUES (1, 1, 'i'), (2, 1, 'i'), (3, 2, 'j')"
+    )
+    query = "SELECT DISTINCT c.id, c.town, o.item FROM c JOIN o ON o.c = c.id"
+    free = "deltaic.counts = 'false', deltaic.key.c = 'id'"
+    keyed = Kept(wh, "keyed", query, f"TBLPROPERTIES ({free})")
+    plain = Kept(wh, "plain", query, "TBLPROPERTIES (deltaic.counts = false)")
+    wh.sql("DELETE FROM c WHERE id = 1")
+    assert read_of(keyed.refresh_only(), "c", "o") == 1  # the deleted row, of the change
+    assert read_of(plain.refresh_only(), "o") > 0
+    wh.script("UPDATE c SET town = 'z' WHERE id = 2; INSERT INTO c VALUES (1, 'x')")
+    keyed.refresh_only()
+    plain.refresh_only()
+    check_all([keyed, plain])
+    with pytest.raises(NameProblem, match=r"no column nothing"):
+        wh.sql(f"CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.key.c = 'nothing') AS {query}")
+    with pytest.raises(NameProblem, match="reads no source d"):
+        wh.sql(f"CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.key.d = 'id') AS {query}")
+
+
+def test_a_technique_that_does_not_fit(wh: Warehouse) -> None:
+    wh.script(FIGURE_1)
+    query = "SELECT a, count(*) AS n FROM r1 GROUP BY a"
+    wh.sql(f"CREATE MATERIALIZED VIEW v {pinned('reduce')} AS {query}")
+    wh.sql("INSERT INTO r1 VALUES ('a3', 'b1')")
+    report = report_of(wh, "v")
+    assert report.mode == "full"
+    assert report.reasons[0].startswith("TECHNIQUE: deltaic.technique is 'reduce'")
+    with pytest.raises(ConfigurationError, match="neither true nor false"):
+        wh.sql(f"CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.counts = 'some') AS {query}")
+
+
+HOP = "SELECT DISTINCT x.s, y.d FROM link x JOIN link y ON x.d = y.s"
+TRI_HOP = f"SELECT DISTINCT h.s, l.d FROM ({HOP}) h JOIN link l ON h.d = l.s"
+ONLY_TRI_HOP = f"SELECT * FROM ({TRI_HOP}) t WHERE NOT EXISTS (SELECT 1 FROM ({HOP}) h WHERE h.s = t.s AND h.d = t.d)"
+
+
+def links(text: str) -> str:
+    return ", ".join(f"('{pair[0]}', '{pair[1]}')" for pair in text.split())
+
+
+def test_hop_and_tri_hop(wh: Warehouse) -> None:
+    """Examples 4.2 and 5.1 of Gupta, Mumick and Subrahmanian."""
+    wh.script(f"CREATE TABLE link (s STRING, d STRING); INSERT INTO link VALUES {links('ab ad dc bc ch fg')}")
+    hop = Kept(wh, "hop", HOP, pinned("counting"))
+    tri_hop = Kept(wh, "tri_hop", TRI_HOP, pinned("counting"))
+    wh.script(f"DELETE FROM link WHERE s = 'a' AND d = 'b'; INSERT INTO link VALUES {links('df af')}")
+    hop.refresh_only()
+    assert sizes(tri_hop.refresh_only()) == [(3, 0, 0)]  # af, ag, dg; ac is still derived once
+    check_all([hop, tri_hop])
+    assert {tuple(row) for row in wh.table("tri_hop").collect()} == {("a", "h"), ("a", "g")}
+    wh.script(f"INSERT INTO link VALUES {links('ab ab')}; DELETE FROM link WHERE d = 'h'")
+    for view in (hop, tri_hop):
+        view.refresh_only()
+    check_all([hop, tri_hop])
+
+
+def test_only_tri_hop_and_min_cost_hop(wh: Warehouse) -> None:
+    """Examples 6.1 and 6.2."""
+    wh.sql("CREATE TABLE link (s STRING, d STRING, c INT)")
+    wh.sql(f"INSERT INTO link SELECT *, ascii(col2) % 7 FROM VALUES {links('ab ae af ag bc cd ck ed fd gh hk')}")
+    costs = "SELECT x.s, y.d, x.c + y.c AS c FROM link x JOIN link y ON x.d = y.s"
+    views = [
+        Kept(wh, "only_tri_hop", ONLY_TRI_HOP, pinned("counting")),
+        Kept(wh, "min_cost_hop", f"SELECT s, d, min(c) AS m FROM ({costs}) GROUP BY s, d", pinned("counting")),
+    ]
+    assert [tuple(row) for row in wh.table("only_tri_hop").collect()] == [("a", "k")]
+    for change in (
+        "DELETE FROM link WHERE s = 'a' AND d IN ('e', 'f')",  # hop(a, d) is gone: (a, d) is only three away
+        "INSERT INTO link VALUES ('a', 'c', 1), ('a', 'c', 1)",  # and two away again
+        "UPDATE link SET c = c + 10 WHERE s = 'a'",
+    ):
+        wh.sql(change)
+        for view in views:
+            view.refresh_only()
+        check_all(views)
+
+
+def test_a_set_that_stays_the_same_stops_at_its_distinct(wh: Warehouse) -> None:
+    wh.script(f"CREATE TABLE link (s STRING, d STRING); INSERT INTO link VALUES {links('ab ad dc bc ch')}")
+    wh.script("CREATE TABLE node (id STRING, name STRING); INSERT INTO node VALUES ('c', 'C'), ('h', 'H')")
+    query = f"SELECT h.s, n.name FROM ({HOP}) h JOIN node n ON n.id = h.d"
+    view = Kept(wh, "v", query, pinned("counting"))
+    wh.sql("DELETE FROM link WHERE s = 'a' AND d = 'b'")
+    report = view.refresh_only()
+    assert sizes(report) == [(0, 0, 0)]
+    assert read_of(report, "node") == 0
+    wh.sql("DELETE FROM link WHERE s = 'a' AND d = 'd'")
+    report = view.refresh_only()
+    assert sizes(report) == [(0, 1, 0)]
+    assert read_of(report, "node") > 0
+    view.check()
+
+
+def test_not_in_by_counting(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE a (x INT); CREATE TABLE b (y INT); INSERT INTO a VALUES (1), (1), (2), (NULL)")
+    views = [
+        Kept(wh, "v0", "SELECT x FROM a WHERE x NOT IN (SELECT y FROM b)", pinned("counting")),
+        Kept(wh, "v1", "SELECT x FROM a EXCEPT SELECT y FROM b", pinned("counting")),
+        Kept(wh, "v2", "SELECT x FROM a INTERSECT SELECT y FROM b", "TBLPROPERTIES (deltaic.counts = false)"),
+    ]
+    for change in (
+        "INSERT INTO b VALUES (1), (NULL)",  # nothing is left
+        "INSERT INTO b VALUES (NULL), (7)",
+        "DELETE FROM b WHERE y IS NULL",
+        "DELETE FROM b",  # not even NULL is refused by an empty set
+    ):
+        wh.sql(change)
+        for view in views:
+            view.refresh_only(None)
+        check_all(views)

@@ -87,3 +87,59 @@ class _Query:
             (1, f"coalesce({column}, 0) % 2"),
             (1, f"{column} + {self.choice.pick(self.columns)}"),
         ])  # fmt: skip
+
+
+def strata_of(seed: int) -> Case:
+    """Sets inside sets: DISTINCT, UNION, INTERSECT, EXCEPT, IN, EXISTS and their negations, three deep."""
+    choice = SeededChoice(seed)
+    tables = tuple(
+        Table(name, columns, tuple(random_row(choice, columns) for _ in range(choice.integer(0, 10))))
+        for name, columns in _COLUMNS.items()
+    )
+    sql = _Sets(choice).query(choice.integer(1, 3))
+    kind = choice.weighted([(3, "bag"), (3, "set"), (2, "group")])
+    whole = {
+        "bag": f"SELECT x, y FROM ({sql}) AS w",
+        "set": f"SELECT DISTINCT x, y FROM ({sql}) AS w",
+        "group": f"SELECT x, count(*) AS y, min(y) AS z FROM ({sql}) AS w GROUP BY x",
+    }[kind]
+    view = View("v0", whole, tuple(Column(name, Type.INT) for name in "xyz"[: 3 if kind == "group" else 2]))
+    read = [name for name in _COLUMNS if f" {name} " in sql]
+    return Case(tables, (view,), random_history(choice, tables, read), seed)
+
+
+class _Sets:
+    """Queries with the columns x and y, both numbers."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice, self.number = choice, 0
+
+    def name(self) -> str:
+        self.number += 1
+        return f"w{self.number}"
+
+    def table(self) -> str:
+        table, x, y = self.choice.pick((("r", "a", "b"), ("s", "b", "c"), ("s", "c", "d"), ("t", "d", "e")))
+        return f"SELECT {x} AS x, {y} AS y FROM {table} "
+
+    def query(self, depth: int) -> str:
+        if depth == 0:
+            return self.table()
+        one, two = self.query(depth - 1), self.query(self.choice.integer(0, depth - 1))
+        a, b = self.name(), self.name()
+        both = f"FROM ({one}) AS {a} JOIN ({two}) AS {b} ON {a}.y = {b}.x"
+        test = self.choice.pick(
+            (f"{b}.x = {a}.x", f"{b}.x = {a}.y AND {b}.y > {a}.x", f"{b}.x = {a}.x AND {b}.y = {a}.y")
+        )
+        column, null = self.choice.pick(("x", "y")), self.choice.pick(("", "", f"WHERE {b}.x IS NOT NULL"))
+        return self.choice.weighted([
+            (4, f"SELECT DISTINCT {a}.x, {b}.y {both}"),
+            (2, f"SELECT {a}.x, {b}.y {both}"),
+            (2, f"SELECT DISTINCT x, y FROM ({one}) AS {a}"),
+            (2, f"({one}) {self.choice.pick(('UNION', 'INTERSECT', 'EXCEPT', 'UNION ALL'))} ({two})"),
+            (2, f"SELECT * FROM ({one}) AS {a} WHERE EXISTS (SELECT 1 FROM ({two}) AS {b} WHERE {test})"),
+            (2, f"SELECT * FROM ({one}) AS {a} WHERE NOT EXISTS (SELECT 1 FROM ({two}) AS {b} WHERE {test})"),
+            (2, f"SELECT * FROM ({one}) AS {a} WHERE {a}.x IN (SELECT {column} FROM ({two}) AS {b})"),
+            (3, f"SELECT * FROM ({one}) AS {a} WHERE {a}.x NOT IN (SELECT {column} FROM ({two}) AS {b} {null})"),
+            (1, f"SELECT * FROM ({one}) AS {a} WHERE {a}.x = 1 OR {a}.y IN (SELECT {column} FROM ({two}) AS {b})"),
+        ])  # fmt: skip

@@ -31,6 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+def _sizes(rows: pa.Table) -> tuple[int, int, int]:
+    """How many rows may come, may go and stay."""
+    if FLAGS[0] in rows.column_names:
+        comes, goes, stays = (pc.sum(rows[flag]).as_py() or 0 for flag in FLAGS)
+        return comes, goes, stays
+    comes, goes = (pc.sum(test(rows[WEIGHT], 0)).as_py() or 0 for test in (pc.greater, pc.less))
+    return comes, goes, 0
+
+
 class Reading:
     def __init__(self, desk: Desk, shared: Shared) -> None:
         self.desk, self.shared = desk, shared
@@ -107,21 +116,21 @@ class Reading:
         self.desk.named(arrow_to_spark(self.desk.session, rows, frame.schema), step)
 
     def reduce(self, step: Compute) -> tuple[int, int, int]:
-        """A relation of a reducing algorithm, and how many of its rows may come, may go and stay; into this process, if
-        it is small."""
+        """A relation whose rows may come, may go or stay, and how many; into this process, if it is small."""
         assert step.relation is not None
         frame = self.desk.session.sql(step.sql)
         if few(self.desk.plan.reads) and has_arrow_types(frame.schema):
             rows = self.desk.collected(frame.limit(RS_ROWS + 1))
             if rows.num_rows <= RS_ROWS:
                 self.desk.near[step.relation] = rows
-                self.desk.named(arrow_to_spark(self.desk.session, rows, frame.schema), step)
-                comes, goes, stays = (pc.sum(rows[flag]).as_py() or 0 for flag in FLAGS)
-                return comes, goes, stays
+                frame = arrow_to_spark(self.desk.session, rows, frame.schema)
+                self.desk.named(frame, step)
+                return _sizes(rows)
         self.desk.named(self.desk.keep(frame), step)
-        counted = frame.selectExpr(*(f"count_if(`{flag}`) AS `{flag}`" for flag in FLAGS))
-        rows = self.desk.collected(counted)
-        comes, goes, stays = (rows[flag][0].as_py() for flag in FLAGS)
+        flagged = FLAGS[0] in frame.columns
+        parts = FLAGS if flagged else (f"{WEIGHT} > 0", f"{WEIGHT} < 0", "FALSE")
+        rows = self.desk.collected(frame.selectExpr(*(f"count_if({part}) AS n{n}" for n, part in enumerate(parts))))
+        comes, goes, stays = (rows[n][0].as_py() for n in range(len(parts)))
         return comes, goes, stays
 
     def read_state(self, step: ReadState) -> None:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 @dataclass(frozen=True)
 class Reduced:
-    """The size of a reducing algorithm's relations after so many tables were joined."""
+    """The size of a reducing algorithm's relations after so many tables were joined; or of the change of a stratum."""
 
     changed: str
     """The table whose change it is."""
@@ -26,8 +26,8 @@ class Reduced:
     """Existing rows."""
 
     def __str__(self) -> str:
-        where = f"with {self.joined}" if self.tables > 1 else "alone"
-        return f"{self.changed} {where}: {self.comes:,} may come, {self.goes:,} may go, {self.stays:,} stay"
+        where = f" with {self.joined}" if self.tables > 1 else ""
+        return f"{self.changed}{where}: {self.comes:,} may come, {self.goes:,} may go, {self.stays:,} stay"
 
 
 @dataclass(frozen=True)

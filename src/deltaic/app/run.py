@@ -127,18 +127,20 @@ class Run:
             yield step
 
     def is_over(self, step: Step) -> bool:
-        """Whether a reducing algorithm ended before this step."""
-        return isinstance(step, Compute) and step.stage is not None and step.stage.phase in self.over
+        """Whether nothing is left that may come or go before this step."""
+        stage = step.stage if isinstance(step, Compute) else None
+        return stage is not None and (stage.phase in self.over or (bool(stage.after) and stage.after <= self.over))
 
     def reduce(self, step: Compute) -> None:
         stage = step.stage
         assert stage is not None
         if self.is_over(step):
-            if stage.last:
-                self.desk.named(self.session.sql(step.nothing), step)
+            self.over.add(stage.phase)
+            self.desk.named(self.session.sql(step.nothing), step)
             return
         if stage.last:
-            self.desk.named(self.session.sql(step.sql), step)
+            frame = self.session.sql(step.sql)
+            self.desk.named(self.desk.keep(frame) if self.desk.uses(step) > 1 else frame, step)
             return
         comes, goes, stays = self.reading.reduce(step)
         self.outcome.stages.append(Reduced(stage.changed, stage.joined, stage.number, comes, goes, stays))

@@ -20,6 +20,7 @@ from deltaic.algebra.nodes import (
     WEIGHT,
     WEIGHT_FIELD,
     Aggregate,
+    Apply,
     Filter,
     Generate,
     Item,
@@ -27,6 +28,7 @@ from deltaic.algebra.nodes import (
     JoinKind,
     Node,
     Project,
+    Scan,
     UnionAll,
     pass_through,
     walk,
@@ -34,11 +36,15 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.moments import INTEGERS, Moment, linear
+from deltaic.delta.near import equal_pairs
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import OTHER_WEIGHT, Derivation, ordered, renamed_weight, sum_of, with_weight
 
 NOW, WAS = "__deltaic_now", "__deltaic_was"
 """How often a row counts in the new and in the old state."""
+
+SET_PREFIX = "@stratum"
+"""Of the names of sources that are sets inside the view, stored with it."""
 
 LEVELS = 2
 """Each level of aggregates is one more read of the sources; the base rule has two for all of them."""
@@ -79,6 +85,17 @@ class Counting(Derivation):
             terms.insert(0, ordered(Join(left, self.old(node.right), JoinKind.INNER, node.on), node.columns))
         return sum_of(terms)
 
+    # Definition 6.1. Where a row of A meets one row at most of the set Q, a row that comes to Q or goes from it says by
+    # itself what becomes of those it meets:   d(A ⋉ Q) by Q  =  A ⋈ dQ      d(A ▷ Q) by Q  =  - A ⋈ dQ
+    def delta_by_partner(self, node: Join | Apply, left: Node, right: Node, on: Expr | None) -> Node | None:
+        told = isinstance(node, Join) and node.kind in (JoinKind.SEMI, JoinKind.ANTI) and _meets_one(left, right, on)
+        moved = self.delta(right) if told else None
+        if moved is None or not isinstance(node, Join):
+            return super().delta_by_partner(node, left, right, on)
+        met = Join(self.old(left), moved, JoinKind.INNER, on)
+        weight = col(WEIGHT) if node.kind is JoinKind.SEMI else join_parts("-", col(WEIGHT))
+        return with_weight(met, node.columns, weight)
+
     def delta_of_groups(self, node: Aggregate) -> Node | None:
         if not self.moves(node):
             return None
@@ -103,6 +120,14 @@ class Expanded(Counting):
             both = Join(left, renamed_weight(right), JoinKind.INNER, node.on)
             terms.append(with_weight(both, node.columns, join_parts(col(WEIGHT), " * ", col(OTHER_WEIGHT))))
         return sum_of(terms)
+
+
+def _meets_one(left: Node, right: Node, on: Expr | None) -> bool:
+    """Whether all columns of a set are equal to some of the left side."""
+    if not isinstance(right, Scan) or not right.source.startswith(SET_PREFIX):
+        return False
+    pairs = [(a, b) for one, two, _ in equal_pairs(on) for a, b in ((one, two), (two, one))]
+    return set(right.columns) <= {a for a, b in pairs if b in left.columns}
 
 
 def can_be_told(node: Aggregate) -> bool:

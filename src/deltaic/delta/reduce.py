@@ -185,6 +185,8 @@ class _Phase:
         self.carried = True
         """Whether existing rows are carried along."""
         self.checked = False
+        self.by_view = False
+        """Whether the view tells what goes."""
 
     # which columns matter
 
@@ -213,14 +215,14 @@ class _Phase:
         """Rows that come with 1, rows that go with -1."""
         if self.whole.merges and not self.is_reduced_first():
             self.carried = False
-        by_view = self.number == 0 and not self.whole.merges and self.whole.tells_what_goes(self.start)
-        rows = self.first(by_view)
+        self.by_view = self.number == 0 and not self.whole.merges and self.whole.tells_what_goes(self.start)
+        rows = self.first()
         others = [n for n in range(len(self.graph.leaves)) if n != self.start]
         while others:
             following = min(others, key=self.rank)
             others.remove(following)
             rows = self.joined(rows, following, last=not others)
-        return self.finished(rows, by_view)
+        return self.finished(rows)
 
     def is_reduced_first(self) -> bool:
         """Whether what comes is looked for in its own table, before others are joined: if that is the smaller one."""
@@ -232,7 +234,7 @@ class _Phase:
         connected = any(tuple(sorted((leaf, other))) in self.sizes.selectivity for other in self.there)
         return (not connected, not self.whole.key_in_view(leaf), self.sizes.new[leaf], leaf)
 
-    def first(self, by_view: bool) -> Ref:
+    def first(self) -> Ref:
         leaf = self.graph.leaves[self.start]
         found = self.derivation.delta(leaf)
         assert found is not None
@@ -245,10 +247,9 @@ class _Phase:
         self.moved = change
         names = tuple(pass_through(change.fields[item.name]) for item in items)
         comes, goes = (join_parts(col(WEIGHT), sign) for sign in (" > 0", " < 0"))
-        if by_view:  # the view tells what goes, and nothing else derives what comes
+        if self.by_view:  # the view tells what goes, and nothing else derives what comes
             self.carried = False
-            change_only: Node = Filter(change, comes)
-            rows: Node = Project(change_only, (*names, *_flags("TRUE", "FALSE", "FALSE")))
+            rows: Node = Project(Filter(change, comes), (*names, *_flags("TRUE", "FALSE", "FALSE")))
         elif not self.carried:
             rows = Project(change, (*names, _flag(COMES, comes), _flag(GOES, goes), _flag(STAYS, text("FALSE"))))
         else:
@@ -335,7 +336,10 @@ class _Phase:
         stage = None
         if self.is_checked():
             self.checked = True
-            stage = Stage(self.number, self.label(self.start), len(self.there), joined)
+            number, changed = len(self.there), self.label(self.start)
+            where = f"after {number} tables, {joined} the last" if number > 1 else "in its own table"
+            what = f"what may come or go by the change of {changed}, and what stays, {where}"
+            stage = Stage(self.number, what, changed, joined, number)
         return self.derivation.bind("reduced", Filter(rows, any_flag), stage=stage)
 
     def is_checked(self) -> bool:
@@ -343,7 +347,7 @@ class _Phase:
         others should be large."""
         left = [leaf for number, leaf in enumerate(self.graph.leaves) if number not in self.there]
         rows = (self.derivation.rows.get(source, 0) for leaf in left for source in sources(leaf))
-        return not self.how.free or any(count >= LARGE for count in rows)
+        return not self.how.free or self.by_view or any(count >= LARGE for count in rows)
 
     def without_what_stays(self, rows: Node, exact: tuple[Expr, ...]) -> Node:
         """MU2 takes what comes for existing, where it agrees with what goes. What both derive is there before and
@@ -371,7 +375,7 @@ class _Phase:
         own = set(self.graph.leaves[leaf].columns)
         return self.whole.key_in_view(leaf) is not None and all(item.name in own for item in self.looked_at)
 
-    def finished(self, rows: Ref, by_view: bool) -> Node:
+    def finished(self, rows: Ref) -> Node:
         """The rows of the view that are derived from candidates, and from nothing that stays."""
         shown: Node = _filtered(rows, self.pending)
         items = [replace(item, expr=_shown(item, rows)) for item in self.whole.query.items]
@@ -382,9 +386,10 @@ class _Phase:
         found = Filter(sets, join_parts("NOT ", col(STAYS), " AND ", col(COMES), " <> ", col(GOES)))
         sign = join_parts("CASE WHEN ", col(COMES), " THEN 1L ELSE -1L END")
         signed = Project(found, (*groups, Item(WEIGHT, sign, "bigint", False)))
-        last = Stage(self.number, self.label(self.start), len(self.there) + 1, "", last=True) if self.checked else None
+        what = f"the rows that come and go by the change of {self.label(self.start)}"
+        last = Stage(self.number, what, number=len(self.there) + 1, last=True) if self.checked else None
         target = self.derivation.bind("target", signed, stage=last)
-        return net(sum_of([target, self.told_by_the_view()])) if by_view else target
+        return net(sum_of([target, self.told_by_the_view()])) if self.by_view else target
 
     def told_by_the_view(self) -> Node:
         """The rows of the view with the key of a row that goes: nothing else derives them."""

@@ -71,14 +71,19 @@ class ViewCounts:
 
 @dataclass(frozen=True)
 class Stage:
-    """A relation of a reducing algorithm: the change of one table, after so many were joined, `joined` last."""
+    """A step of an algorithm that ends where nothing is left that may come or go.
+
+    By reducing: the change of one table, after so many were joined, `joined` last. By counting: one of a stratum."""
 
     phase: int
-    changed: str
-    number: int
-    joined: str
+    what: str
+    changed: str = ""
+    joined: str = ""
+    number: int = 1
     last: bool = False
-    """Whether this is what the phase finds: rows that come and go."""
+    """Whether this is what the phase finds, and not looked at."""
+    after: frozenset[int] = frozenset()
+    """Phases without which it is empty, if there are any."""
 
 
 @dataclass

@@ -39,6 +39,8 @@ from deltaic.plan.outer import Mark, marked
 from deltaic.plan.padding import without_padding
 from deltaic.plan.program import sets_program
 from deltaic.plan.state import STATE_PREFIX, Kept, kept
+from deltaic.plan.strata import Stratum, expanded, stratified
+from deltaic.plan.strata import hidden_columns as hidden_columns_of_strata
 
 KEY_PREFIX = "__deltaic_k"
 
@@ -67,28 +69,63 @@ def choose(
     unstorable: str | None = None
     if technique in ALGORITHMS and SetQuery.of(_top(query)) is None:
         return _no_set(technique)
-    for found in _candidates(query, technique, partitioned, counts):
+    for found in _layered_candidates(query, technique, partitioned, counts):
         candidate = replace(found, technique=technique, declared=declared)
+        if candidate.layered is not None:
+            candidate = replace(candidate, layered=replace(candidate.layered, technique=technique))
         kinds = [candidate.root.fields[name].type for name in candidate.hidden]
         if not all(map(is_storable, kinds)):
             unstorable = next(kind for kind in kinds if not is_storable(kind))
             continue
-        derivation = candidate.derivation(Known(frozenset(sources(query))))
-        if candidate.way is Way.CHANGES:
-            change_table(candidate, derivation)
-        elif candidate.way is Way.SETS:
-            sets_program(candidate, derivation, Known(frozenset(sources(query))))
-        elif candidate.way is Way.KEYS:
-            derivation.touched(candidate.root, [col(name) for name in candidate.key])
-        else:
-            derivation.delta(candidate.root)
-        if not derivation.shaky:
+        found_shaky = _shaky(candidate, Known(frozenset(sources(query))))
+        if not found_shaky:
             return candidate
-        shaky = shaky or derivation.shaky
+        shaky = shaky or found_shaky
     if unstorable is not None and not shaky:
         detail = f"a value of type {unstorable} would have to be stored beside the view's columns, and Delta cannot"
         return Reason(Code.UNGROUPABLE_TYPE, detail, hint="CAST it to another type.")
     return _unstable(query, shaky)
+
+
+def _shaky(way: Maintenance, known: Known) -> list[tuple[Node, Expr]]:
+    """Where, if everything changes, a value that may come out differently decides about rows."""
+    if way.layered is not None:
+        known = replace(known, changed=known.changed | {stratum.source for stratum in way.strata})
+        inner = way.layered
+        derivation = inner.derivation(known)
+        for stratum in way.strata:
+            derivation.delta(stratum.node.input)
+        way = inner
+    else:
+        derivation = way.derivation(known)
+    if way.way is Way.CHANGES:
+        change_table(way, derivation)
+    elif way.way is Way.SETS:
+        sets_program(way, derivation, known)
+    elif way.way is Way.KEYS:
+        derivation.touched(way.root, [col(name) for name in way.key])
+    else:
+        derivation.delta(way.root)
+    return derivation.shaky
+
+
+def _layered_candidates(
+    query: Project, technique: str, partitioned: frozenset[int], counts: bool
+) -> Iterator[Maintenance]:
+    """For a view that is pinned to counting, those over the sets inside it come first."""
+    if technique == "counting":
+        cut, strata = stratified(query, _top(query))
+        assert isinstance(cut, Project)
+        for way in _candidates(cut, technique, partitioned, counts) if strata else ():
+            more = hidden_columns_of_strata(strata, shown=SHOWN not in way.root.fields)
+            inner = replace(way, root=Project(way.root, (*keep(way.root), *more)))
+            top = way.kept and replace(way.kept, top=_expanded_top(way.kept.top, strata))
+            yield replace(inner, root=expanded(inner.root, strata), kept=top, strata=strata, layered=inner)
+    yield from _candidates(query, technique, partitioned, counts)
+
+
+def _expanded_top(top: Aggregate, strata: tuple[Stratum, ...]) -> Aggregate:
+    return replace(top, input=expanded(top.input, strata))
 
 
 def _as_project(query: Node) -> Project:
@@ -98,8 +135,8 @@ def _as_project(query: Node) -> Project:
 def _candidates(query: Project, technique: str, partitioned: frozenset[int], counts: bool) -> Iterator[Maintenance]:
     """Best first: by the key of the operator on top; by rows; by the key of one further down."""
     top = _top(query)
-    is_set = isinstance(top, Aggregate) and not top.aggregates
-    if technique in ALGORITHMS or (is_set and not counts and technique == "auto"):
+    is_set = isinstance(top, Aggregate) and _shows_groups_only(query, top)
+    if technique in ALGORITHMS or (not counts and technique == "auto"):
         yield from _by_sets(query, top, partitioned)
     counted = technique not in ("base", *ALGORITHMS) and (counts or not is_set)
     if isinstance(top, Aggregate) and counted:
@@ -204,6 +241,19 @@ def _filters_groups_only(query: Node, top: Aggregate) -> bool:
         elif isinstance(node, Filter) and not node.predicate.columns <= fixed:
             return False
     return True
+
+
+def _shows_groups_only(query: Project, top: Aggregate) -> bool:
+    """Whether nothing of what the aggregate computes is shown: the view is a set."""
+    items: tuple[Expr, ...] = tuple(item.expr for item in query.items)
+    node = query.input
+    while isinstance(node, Project | Filter):
+        if isinstance(node, Project):
+            by = node.by_name
+            items = tuple(expr.substitute(by) for expr in items)
+        node = node.input
+    groups = {item.name for item in top.groups}
+    return node is top and all(expr.columns <= groups for expr in items)
 
 
 def _replaced(node: Node, old: Node, new: Node) -> Node:

@@ -28,6 +28,7 @@ from deltaic.delta.rules import Derivation
 from deltaic.plan.bags import KIND, Bag, BagTable
 from deltaic.plan.outer import Mark
 from deltaic.plan.state import Kept
+from deltaic.plan.strata import STRATUM, StrataTable, Stratum
 
 VIEW = "@view"
 """The source name under which a program reads the view's own table."""
@@ -78,6 +79,10 @@ class Maintenance:
     """For a view kept by reducing: its query."""
     declared: Declared = field(default_factory=dict)
     """Keys of the sources."""
+    strata: tuple[Stratum, ...] = ()
+    """Sets inside the view whose rows are stored with counts of their derivations."""
+    layered: Maintenance | None = None
+    """For a view with strata: the same over scans of them."""
 
     @property
     def bags(self) -> tuple[Bag, ...]:
@@ -91,10 +96,15 @@ class Maintenance:
     @property
     def whole(self) -> Node:
         """Everything that the view's table holds."""
-        if not self.bags:
+        if not self.bags and not self.strata:
             return self.root
         nullable = tuple(replace(f, nullable=True) for f in self.root.schema)
-        return UnionAll((self.root, *map(self.bag_table.rows, self.bags)), nullable)
+        bags = [self.bag_table.rows(bag) for bag in self.bags]
+        return UnionAll((self.root, *bags, *map(self.strata_table.rows, self.strata)), nullable)
+
+    @property
+    def strata_table(self) -> StrataTable:
+        return StrataTable(self.strata, self.root.schema, ROW_KEY if self.way is Way.ROWS else None, VIEW)
 
     def by_groups(self, known: Known) -> bool:
         """Whether touched groups are computed anew, for a view that could do with its bags.
@@ -106,9 +116,12 @@ class Maintenance:
 
     def replaced(self, known: Known) -> tuple[str, ...]:
         """The columns that say which rows a refresh replaces."""
-        if not self.bags or self.by_groups(known):
+        bags = () if self.by_groups(known) else self.bags
+        if self.way is Way.ROWS or not (bags or self.strata):
             return self.key
-        return (*self.key, KIND, *(f.name for bag in self.bags for f in bag.columns))
+        of_bags = (KIND, *(f.name for bag in bags for f in bag.columns)) if bags else ()
+        of_strata = (STRATUM, *(f.name for s in self.strata for f in s.columns)) if self.strata else ()
+        return (*self.key, *of_bags, *of_strata)
 
     @property
     def hidden(self) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from deltaic.algebra.nodes import (
     keep,
     null_item,
     pass_through,
+    sources,
     walk,
     with_leaves,
 )
@@ -40,6 +41,7 @@ from deltaic.plan.bags import KIND
 from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
+from deltaic.plan.strata import STRATUM, Layers, expanded
 
 OP = "__deltaic_op"
 """In what is applied to a view: -1 deletes the rows of a key, +1 inserts the row."""
@@ -68,7 +70,7 @@ class Program:
         return self.bindings[-1].node
 
 
-def keys_program(way: Maintenance, derivation: Derivation) -> Program | None:
+def keys_program(way: Maintenance, derivation: Derivation, layers: Layers | None = None) -> Program | None:
     """Replace what the touched keys hold. None if nothing the view reads has changed."""
     key = [col(name) for name in way.key]
     found = derivation.touched(way.root, key)
@@ -78,13 +80,17 @@ def keys_program(way: Maintenance, derivation: Derivation) -> Program | None:
     rows = restrict(way.whole, key, keys)
     names = dict(zip(way.key, keys.columns, strict=True))
     deleted = tuple(
-        Item(f.name, col(names[f.name]), f.type) if f.name in names else null_item(f) for f in way.root.schema
+        Item(f.name, col(names[f.name]), f.type) if f.name in names else _own_row(f) for f in way.root.schema
     )
     artifact = _operations(way, Project(keys, deleted), [rows])
-    return _finished(derivation, artifact)
+    return _finished(derivation, artifact, layers=layers, upper=way.root)
 
 
-def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
+def _own_row(f: Field) -> Item:
+    return Item(f.name, text("0"), f.type, False) if f.name == STRATUM else null_item(f)
+
+
+def changes_program(way: Maintenance, derivation: Derivation, layers: Layers | None = None) -> Program | None:
     """Fold the change table into the view's own rows: old value and change to new value.
 
     A row of the artifact stands for both operations, so that the fold is computed once; AGAIN marks the
@@ -108,7 +114,8 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
         Item(i.name, (finals[i.name] if i.name in finals else col(i.name)).substitute(now), i.type)
         for i in way.kept.top.aggregates
     )
-    there = text("TRUE") if not groups else join_parts(now[way.kept.rows], " > 0")
+    # lemma 4.1 of Gupta, Mumick and Subrahmanian: no more goes than there is
+    there = text("TRUE") if not groups else join_parts(never_negative(now[way.kept.rows]), " > 0")
     more = [doubt.substitute(now) for doubt in way.kept.doubts]
     untold = _any([col(AGAIN), *more]) if more else col(AGAIN)
     marks = (pass_through(was.field), Item(THERE, there, "boolean", False), Item(AGAIN, untold, "boolean", False))
@@ -124,7 +131,7 @@ def changes_program(way: Maintenance, derivation: Derivation) -> Program | None:
         rows = way.bag_table.operations(way.bags, change.bags, op)
         nullable = tuple(replace(f, nullable=True) for f in artifact.schema)
         artifact = UnionAll((artifact, Project(rows, (*keep(rows), told))), nullable)
-    return _finished(derivation, artifact)
+    return _finished(derivation, artifact, layers=layers, upper=way.root)
 
 
 def again_program(way: Maintenance) -> Program:
@@ -146,12 +153,15 @@ def _beside_the_view(way: Maintenance, table: Node) -> tuple[Join, dict[str, Exp
     assert way.kept is not None
     fields = way.root.schema
     old = {f.name: f"{f.name}{OLD}" for f in fields}
-    needed = dict.fromkeys((*way.key, *(name for _, name in way.stored), *([KIND] if way.bags else [])))
+    marks = [name for name in (KIND, STRATUM) if name in way.root.fields]
+    needed = dict.fromkeys((*way.key, *(name for _, name in way.stored), *marks))
     view = Scan(VIEW, tuple(ScanColumn(replace(way.root.fields[n], name=old[n]), n) for n in needed), State.NEW)
     groups = [col(item.name) for item in way.kept.top.groups] or [text("0")]
     pairs = zip(groups, way.key, strict=True)
     on = conjunction(*(null_safe_equal(group, col(old[name])) for group, name in pairs))
-    groups_only = Filter(view, join_parts(col(old[KIND]), " = 0")) if way.bags else view
+    groups_only: Node = view
+    for mark in marks:
+        groups_only = Filter(groups_only, join_parts(col(old[mark]), " = 0"))
     return Join(table, groups_only, JoinKind.LEFT, on), {name: col(old[name]) for name in needed}
 
 
@@ -207,12 +217,12 @@ def _below(node: Node) -> Node:
     return node
 
 
-def rows_program(way: Maintenance, derivation: Derivation) -> Program | None:
+def rows_program(way: Maintenance, derivation: Derivation, layers: Layers | None = None) -> Program | None:
     """The view's signed delta, netted, under the name DELTA."""
     found = derivation.delta(way.root)
     if found is None:
         return None
-    return _finished(derivation, net(found), DELTA)
+    return _finished(derivation, net(found), DELTA, layers=layers, upper=way.root)
 
 
 def rows_artifact(way: Maintenance) -> Program:
@@ -278,8 +288,19 @@ def _operations(way: Maintenance, deleted: Node, inserted: list[Node]) -> UnionA
     return UnionAll(branches, (op, *nullable))
 
 
-def _finished(derivation: Derivation, artifact: Node, name: str = ARTIFACT) -> Program:
+def _finished(
+    derivation: Derivation,
+    artifact: Node,
+    name: str = ARTIFACT,
+    layers: Layers | None = None,
+    upper: Node | None = None,
+) -> Program:
     bindings = (*derivation.bindings, Binding(name, artifact))
+    if layers is not None:
+        assert upper is not None
+        op = Field(WEIGHT, "bigint", False) if name == DELTA else Field(OP, "int", False)
+        *below, last = layers.finished(artifact, upper, op, [Item(AGAIN, text("FALSE"), "boolean", False)])
+        bindings = (*below, replace(last, name=name))
     if isinstance(derivation, JoinTrees):
         bindings = _narrowed(derivation, bindings)
     return _inlined(Program(bindings))
@@ -327,16 +348,24 @@ def _is_light(node: Node) -> bool:
 
 def program_for(way: Maintenance, known: Known) -> Program | None:
     """What a refresh computes; None if nothing that the view reads has changed."""
-    derivation = way.derivation(known)
+    layers: Layers | None = None
+    if way.layered is not None:
+        moved = {s.source for s in way.strata if known.changed & set(sources(expanded(s.node, way.strata)))}
+        known = replace(known, changed=known.changed | moved)
+        strata, way = way.strata_table, way.layered
+        derivation = way.derivation(known)
+        layers = Layers(strata, derivation)
+    else:
+        derivation = way.derivation(known)
     match way.way:
         case Way.CHANGES if not way.by_groups(known):
-            program = changes_program(way, derivation)
+            program = changes_program(way, derivation, layers)
         case Way.CHANGES | Way.KEYS:
-            program = keys_program(way, derivation)
+            program = keys_program(way, derivation, layers)
         case Way.SETS:
             program = sets_program(way, derivation, known)
         case _:
-            program = rows_program(way, derivation)
+            program = rows_program(way, derivation, layers)
     if program is None or not isinstance(derivation, JoinTrees):
         return program
     return replace(program, joins=tuple(derivation.planned))

@@ -307,23 +307,18 @@ def _computes(
 def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
     tables = [quote(table) for table in binding.common.tables] if binding.common else []
     shared = f", the delta of the join of {', '.join(tables)} for all views that have it" if tables else ""
-    title, stage = f"compute {binding.name}{shared}", binding.stage
-    if stage is not None:
-        title = f"compute {binding.name}, the rows that come and go by the change of {stage.changed}"
-    if stage is not None and not stage.last:
-        joined = f"after {stage.number} tables, {stage.joined} the last" if stage.number > 1 else "in its own table"
-        title = (
-            f"compute {binding.name}, what may come or go, and what stays, by the change of {stage.changed} {joined}"
-        )
+    stage = binding.stage
+    title = f"compute {binding.name}{f', {stage.what}' if stage else shared}"
+    waits = stage is not None and (stage.number > 1 or bool(stage.after))
     return Compute(
         title,
         render(binding.node, named),
         binding.name,
-        only=Only.CANDIDATES if stage is not None and stage.number > 1 else None,
+        only=Only.CANDIDATES if waits else None,
         node=binding.node,
         common=binding.common,
         stage=stage,
-        nothing=f"SELECT * FROM {stub(binding.node.schema)} WHERE FALSE" if stage is not None and stage.last else "",
+        nothing=f"SELECT * FROM {stub(binding.node.schema)} WHERE FALSE" if stage else "",
     )
 
 

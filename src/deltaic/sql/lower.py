@@ -13,6 +13,7 @@ from sqlglot import exp
 from deltaic.algebra.expr import Expr, col, join_parts, text
 from deltaic.algebra.nodes import (
     Aggregate,
+    Call,
     Field,
     Filter,
     Generate,
@@ -157,7 +158,12 @@ class Lowering:
         *rows, here, there = both.schema
         groups = tuple(Item(f.name, col(f.name), f.type, f.nullable) for f in rows)
         counts = tuple(
-            Item(self.context.names.fresh("copies"), join_parts("sum(", col(f.name), ")"), "bigint")
+            Item(
+                self.context.names.fresh("copies"),
+                join_parts("sum(", col(f.name), ")"),
+                "bigint",
+                call=Call("sum", (col(f.name),), ("bigint",)),
+            )
             for f in (here, there)
         )
         return Aggregate(both, groups, counts)
