@@ -3,7 +3,7 @@
 import pytest
 
 from deltaic import Report, Warehouse
-from deltaic.delta.reduce import ALGORITHMS
+from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import ConfigurationError, NameProblem
 from tests.e2e.conftest import Kept, check_all, report_of
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from deltaic.algebra.expr import quote
+from deltaic.algebra.keys import Declared, Reference
 from deltaic.algebra.nodes import SHOWN, Aggregate, Field, Join, JoinKind, Scan, ScanColumn, State, sources, walk
 from deltaic.algebra.reasons import Reason
 from deltaic.delta.common import Columns, Shape, shapes
@@ -47,17 +48,24 @@ class DuckCatalog:
 
 
 class KeptView:
-    def __init__(self, duck: Duck, view: View, catalog: DuckCatalog, technique: str = "auto") -> None:
+    def __init__(
+        self,
+        duck: Duck,
+        view: View,
+        catalog: DuckCatalog,
+        technique: str = "auto",
+        declared: Declared | None = None,
+        references: tuple[Reference, ...] = (),
+    ) -> None:
         self.duck, self.view, self.technique, self.catalog = duck, view, technique, catalog
         self.refreshes = 0
+        self.table = f"{view.name}__{technique}"
+        """What is stored; the view's own name shows the user's columns of it only."""
         tree, text = parse_query(view.sql)
         self.lowered = lower(tree, text, catalog)
-        self.way: Maintenance | Reason = choose(self.lowered.node, technique)
-
-    @property
-    def table(self) -> str:
-        """What is stored; the view's own name shows the user's columns of it only."""
-        return f"{self.view.name}__{self.technique}"
+        self.way: Maintenance | Reason = choose(
+            self.lowered.node, technique, declared=declared or {}, references=references
+        )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 
 from deltaic.algebra.nodes import (
@@ -22,6 +23,25 @@ Keys = frozenset[frozenset[str]]
 Declared = Mapping[str, tuple[frozenset[str], ...]]
 """Keys of sources, as sets of their columns."""
 _NONE: Keys = frozenset()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Every row of `source` has a row of `other` whose columns `there` are equal to its own `here`, none NULL."""
+
+    source: str
+    here: tuple[str, ...]
+    other: str
+    there: tuple[str, ...]
+
+
+def determined(columns: Iterable[str], known: Iterable[tuple[frozenset[str], frozenset[str]]]) -> frozenset[str]:
+    """All columns that some determine, if of each pair the first ones determine the others."""
+    found, pairs, before = frozenset(columns), list(known), frozenset[str]()
+    while found != before:
+        before = found
+        found = found.union(*(others for own, others in pairs if own <= found))
+    return found
 
 
 def keys(node: Node, declared: Declared) -> Keys:

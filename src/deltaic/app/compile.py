@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,13 @@ from pyspark.sql.types import DataType, StructType
 from sqlglot import exp
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.keys import Declared, keys
+from deltaic.algebra.keys import Declared, Reference, keys
 from deltaic.algebra.nodes import Field, Node, Scan, walk
 from deltaic.algebra.nodes import sources as sources_of
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason
 from deltaic.app.catalog import RESERVED, Catalog, path_source
-from deltaic.app.definition import Definition
+from deltaic.app.definition import KEY, REFERS, Definition, references_in
 from deltaic.errors import (
     DeltaicError,
     DependencyError,
@@ -152,7 +152,8 @@ def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) 
         raise DependencyError(f"{definition.full_name} cannot read itself")
     definition = _named(definition, schema)
     declared = declared_keys(definition, world.sources)
-    node, way = _lowered(definition, tree, text, world, schema, declared)
+    references = declared_references(definition, world.sources)
+    node, way = _lowered(definition, tree, text, world, schema, declared, references)
     types: tuple[str, ...] = ()
     if isinstance(way, Maintenance):
         found = _stored_types(way, world, schema)
@@ -166,17 +167,32 @@ def declared_keys(definition: Definition, sources: Mapping[str, Source]) -> dict
     """What is known of the sources' keys: those of views are known by their queries, those of tables are declared."""
     found = {key: source.keys for key, source in sources.items()}
     for name, columns in definition.keys.items():
-        key = next((k for k in sources if name.lower() in (k, k.split(".", 1)[-1])), None)
-        if key is None:
-            raise NameProblem(
-                f"deltaic.key.{name}: the view reads no source {name}", hint=f"It reads {', '.join(sources)}."
-            )
-        there = {field.name.lower() for field in sources[key].columns}
-        missing = [column for column in columns if column.lower() not in there]
-        if missing:
-            raise NameProblem(f"deltaic.key.{name}: {key} has no column {', '.join(missing)}")
+        key = _named_source(f"{KEY}{name}", name, columns, sources)
         found[key] = (*found[key], frozenset(columns))
     return found
+
+
+def declared_references(definition: Definition, sources: Mapping[str, Source]) -> tuple[Reference, ...]:
+    found = []
+    for name, text in definition.references.items():
+        for here, other, there in references_in(text):
+            if len(here) != len(there):
+                raise NameProblem(f"{REFERS}{name}: {len(here)} columns cannot refer to {len(there)}")
+            own = _named_source(f"{REFERS}{name}", name, here, sources)
+            found.append(Reference(own, here, _named_source(f"{REFERS}{name}", other, there, sources), there))
+    return tuple(found)
+
+
+def _named_source(what: str, name: str, columns: Sequence[str], sources: Mapping[str, Source]) -> str:
+    """The source that a property means, which must have the columns."""
+    key = next((k for k in sources if name.lower() in (k, k.split(".", 1)[-1])), None)
+    if key is None:
+        raise NameProblem(f"{what}: the view reads no source {name}", hint=f"It reads {', '.join(sources)}.")
+    there = {field.name.lower() for field in sources[key].columns}
+    missing = [column for column in columns if column.lower() not in there]
+    if missing:
+        raise NameProblem(f"{what}: {key} has no column {', '.join(missing)}")
+    return key
 
 
 def _unique(node: Node, definition: Definition, declared: Declared) -> tuple[tuple[str, ...], ...]:
@@ -197,7 +213,13 @@ def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
 
 
 def _lowered(
-    definition: Definition, tree: exp.Expr, text: Text, world: SourceCatalog, schema: StructType, declared: Declared
+    definition: Definition,
+    tree: exp.Expr,
+    text: Text,
+    world: SourceCatalog,
+    schema: StructType,
+    declared: Declared,
+    references: tuple[Reference, ...],
 ) -> tuple[Node | None, Maintenance | Reason]:
     if (definition.settings.get("spark.sql.caseSensitive") or "false").lower() == "true":
         return None, Reason(Code.UNSUPPORTED_SYNTAX, "names that differ by case only, as the session allowed them")
@@ -220,7 +242,8 @@ def _lowered(
     parted = {name.lower() for name in definition.partitioned_by}
     named = enumerate(zip(definition.columns, schema.fields, strict=True))
     texts = frozenset(n for n, (name, f) in named if name.lower() in parted and f.dataType.typeName() == "string")
-    return lowered.node, choose(lowered.node, technique, texts, counts=definition.counts, declared=declared)
+    way = choose(lowered.node, technique, texts, counts=definition.counts, declared=declared, references=references)
+    return lowered.node, way
 
 
 def _other_names(names: tuple[str, ...], schema: StructType) -> str | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from deltaic.delta.reduce import ALGORITHMS
+from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import ConfigurationError
 from deltaic.sql.statements import Policy
 
@@ -30,8 +31,10 @@ RECORDED_SETTINGS = (
 )
 """The session settings that decide what a query means; every refresh sets them as the creator had them."""
 
-TECHNIQUE, COUNTS, KEY = "deltaic.technique", "deltaic.counts", "deltaic.key."
-"""Properties of views: what it is kept by; whether counts of derivations are stored; a key of a source."""
+TECHNIQUE, COUNTS, KEY, REFERS = "deltaic.technique", "deltaic.counts", "deltaic.key.", "deltaic.references."
+"""Properties of views: what it is kept by; whether counts of derivations are stored; a key of a source; what it refers
+to."""
+_REFERENCE = re.compile(r"\s*([^()]+?)\s+REFERENCES\s+(\S+?)\s*\(([^()]+)\)\s*", re.IGNORECASE)
 TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "recompute")
 
 
@@ -51,6 +54,8 @@ class Definition:
     """Whether a view that is a set stores how often each of its rows is derived."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the name of a source, columns that are a key of it: relied on, not checked."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """By the name of a source, `columns REFERENCES other (columns)`: relied on, too."""
     unique: tuple[tuple[str, ...], ...] = ()
     """Keys of the view, as its query tells: sets of columns in which no two of its rows agree."""
     comment: str | None = None
@@ -91,16 +96,28 @@ class Told:
     technique: str
     counts: bool
     keys: Mapping[str, tuple[str, ...]]
+    references: Mapping[str, str]
+
+
+def named_columns(text: str) -> tuple[str, ...]:
+    return tuple(name.strip().strip("`") for name in text.split(","))
+
+
+def references_in(text: str) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """Own columns, the other source, and its columns."""
+    for part in text.split(";"):
+        found = _REFERENCE.fullmatch(part)
+        assert found is not None
+        yield named_columns(found[1]), found[2], named_columns(found[3])
 
 
 def checked_properties(properties: Mapping[str, str]) -> Told:
     """A `deltaic.` property that means nothing is refused."""
     for key, value in properties.items():
-        known = key in (TECHNIQUE, COUNTS) or (key.startswith(KEY) and len(key) > len(KEY))
+        known = key in (TECHNIQUE, COUNTS) or any(key.startswith(p) and len(key) > len(p) for p in (KEY, REFERS))
         if key == PROPERTY or (key.startswith("deltaic.") and not known):
-            raise ConfigurationError(
-                f"{key} is not a property of views", hint=f"Known: {TECHNIQUE}, {COUNTS}, {KEY}<source>."
-            )
+            known_ones = f"{TECHNIQUE}, {COUNTS}, {KEY}<source>, {REFERS}<source>"
+            raise ConfigurationError(f"{key} is not a property of views", hint=f"Known: {known_ones}.")
         feed = key == "delta.enableChangeDataFeed" and value.lower() == "true"
         if feed and properties.get("delta.columnMapping.mode", "name").lower() != "none":
             raise ConfigurationError(
@@ -113,13 +130,15 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
             )
         if key == COUNTS and value.lower() not in ("true", "false"):
             raise ConfigurationError(f"{COUNTS} = {value!r} is neither true nor false")
-    keys = {
-        key[len(KEY) :]: tuple(name.strip().strip("`") for name in value.split(","))
-        for key, value in properties.items()
-        if key.startswith(KEY)
-    }
+        if key.startswith(REFERS) and not all(map(_REFERENCE.fullmatch, value.split(";"))):
+            raise ConfigurationError(
+                f"{key} = {value!r} is not a reference", hint="As in: customer_id REFERENCES customers (id)."
+            )
+    keys = {key[len(KEY) :]: named_columns(value) for key, value in properties.items() if key.startswith(KEY)}
+    references = {key[len(REFERS) :]: value for key, value in properties.items() if key.startswith(REFERS)}
     return Told(
         properties.get(TECHNIQUE, "auto"),
         properties.get(COUNTS, "true").lower() == "true",
         keys,
+        references,
     )

@@ -347,6 +347,7 @@ class Warehouse:
             technique=told.technique,
             counts=told.counts,
             keys=told.keys,
+            references=told.references,
             comment=create.comment,
             partitioned_by=create.partitioned_by,
             clustered_by=create.clustered_by,

@@ -175,6 +175,13 @@ def equal_pairs(on: Expr | None) -> list[tuple[str, str, bool]]:
     return found
 
 
+def is_only_equality(on: Expr) -> bool:
+    """Whether a condition says no more than that columns are equal."""
+    words = sum(len(_WORD.findall(part)) for part in on.parts if isinstance(part, str))
+    plain = all(isinstance(part, Col) or re.fullmatch(r"(?:<=>|=|[\s()]|\bAND\b)*", part) for part in on.parts)
+    return plain and words > 0 and 2 * len(equal_pairs(on)) == sum(isinstance(part, Col) for part in on.parts)
+
+
 def _terms(words: list[str | Col]) -> list[list[str | Col]]:
     """What stands between the ANDs, also of terms that are in parentheses as a whole."""
     terms: list[list[str | Col]] = [[]]

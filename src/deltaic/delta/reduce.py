@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
-from deltaic.algebra.keys import Declared, Keys, keys
+from deltaic.algebra.keys import Declared, Reference
 from deltaic.algebra.nodes import (
     WEIGHT,
     Aggregate,
@@ -46,72 +47,16 @@ from deltaic.algebra.nodes import (
     sources,
     walk,
 )
-from deltaic.delta.graph import Graph
+from deltaic.delta.facts import Facts
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.near import LARGE, Narrowing, equal_pairs
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Stage, net, ordered, sum_of
+from deltaic.delta.sets import Reducing, SetQuery
 
 COMES, GOES, STAYS = "__deltaic_comes", "__deltaic_goes", "__deltaic_stays"
 """Whether a row is a candidate to be inserted, one to be deleted, an existing row."""
 FLAGS = (COMES, GOES, STAYS)
-
-
-@dataclass(frozen=True)
-class Reducing:
-    """What an algorithm does at each join."""
-
-    existing: bool = True
-    """RIE."""
-    candidates: bool = True
-    """RIC."""
-    early: bool = True
-    """Selection and projection as early as possible."""
-    mixed: bool = True
-    """MU2: what comes counts as existing for what goes, and the other way round."""
-    free: bool = False
-    """Whether it may leave out what would drop little, and where a theorem makes it empty."""
-
-
-ALGORITHMS: Mapping[str, Reducing] = {
-    "naive": Reducing(existing=False, candidates=False, early=False, mixed=False),
-    "rie": Reducing(candidates=False, early=False, mixed=False),
-    "ric": Reducing(existing=False, early=False, mixed=False),
-    "reduce": Reducing(early=False, mixed=False),
-    "reduce+": Reducing(mixed=False),
-    "mu1": Reducing(early=False, mixed=False),
-    "mu2": Reducing(early=False),
-    "reducing": Reducing(free=True),
-}
-"""MU1 is REDUCE for what comes and what goes, each by itself, which is how all but MU2 take a mixed change here.
-"reducing" is REDUCE+ and MU2, with the freedom to leave things out."""
-
-
-@dataclass(frozen=True)
-class SetQuery:
-    """SELECT DISTINCT `items` FROM the leaves of `graph` WHERE its conditions."""
-
-    graph: Graph
-    items: tuple[Item, ...]
-
-    @staticmethod
-    def of(top: Node) -> SetQuery | None:
-        """None if it is not a set of rows that are chosen from joined relations."""
-        if not isinstance(top, Aggregate) or top.aggregates:
-            return None
-        node, items, conditions = top.input, top.groups, list[Expr]()
-        while isinstance(node, Project | Filter):
-            if isinstance(node, Filter):
-                conditions.append(node.predicate)
-            else:
-                by = node.by_name
-                items = tuple(replace(item, expr=item.expr.substitute(by)) for item in items)
-                conditions = [condition.substitute(by) for condition in conditions]
-            node = node.input
-        if isinstance(node, UnionAll):
-            return None
-        graph = Graph.of(node)
-        return SetQuery(replace(graph, conditions=(*graph.conditions, *conditions)), items)
 
 
 @dataclass
@@ -122,6 +67,7 @@ class Reduction:
     query: SetQuery
     how: Reducing
     declared: Declared = field(default_factory=dict)
+    references: Sequence[Reference] = ()
     only_comes: bool = False
     """Whether no source lost a row: what comes may then be there already (lemma 3)."""
     view: Node | None = None
@@ -151,19 +97,20 @@ class Reduction:
         """Whether the view itself says what a deletion from the leaf takes out of it: all rows with its key."""
         return self.how.free and self.view is not None and bool(self.key_in_view(leaf))
 
+    @cached_property
+    def facts(self) -> Facts:
+        return Facts(self.query.graph, self.declared, self.references)
+
     def key_in_view(self, leaf: int) -> dict[str, str] | None:
         """A key of the leaf among the columns of the view, and what it is called there."""
         shown: dict[str, str] = {}
         for item in self.query.items:
             if item.expr.column:
                 shown.setdefault(item.expr.column, item.name)
-        for key in sorted(self.keys(leaf), key=sorted):
+        for key in sorted(self.facts.keys(leaf), key=sorted):
             if key and key <= shown.keys():
                 return {column: shown[column] for column in sorted(key)}
         return None
-
-    def keys(self, leaf: int) -> Keys:
-        return keys(self.query.graph.leaves[leaf], self.declared)
 
 
 @dataclass
@@ -186,7 +133,9 @@ class _Phase:
         """Whether existing rows are carried along."""
         self.checked = False
         self.by_view = False
-        """Whether the view tells what goes."""
+        """Whether the view tells what goes, by a key of the changed leaf."""
+        self.told_rest: Node | None = None
+        """What goes, where the view told it half way."""
 
     # which columns matter
 
@@ -219,6 +168,8 @@ class _Phase:
         rows = self.first()
         others = [n for n in range(len(self.graph.leaves)) if n != self.start]
         while others:
+            if self.goes_by_view(others):
+                rows = self.with_what_goes_told(rows)
             following = min(others, key=self.rank)
             others.remove(following)
             rows = self.joined(rows, following, last=not others)
@@ -389,18 +340,50 @@ class _Phase:
         what = f"the rows that come and go by the change of {self.label(self.start)}"
         last = Stage(self.number, what, number=len(self.there) + 1, last=True) if self.checked else None
         target = self.derivation.bind("target", signed, stage=last)
-        return net(sum_of([target, self.told_by_the_view()])) if self.by_view else target
+        told = self.told_by_the_view() if self.by_view else self.told_rest
+        return net(sum_of([target, told])) if told is not None else target
 
     def told_by_the_view(self) -> Node:
         """The rows of the view with the key of a row that goes: nothing else derives them."""
         key = self.whole.key_in_view(self.start)
         assert key is not None
+        return self.lost_from_the_view(Filter(self.moved, join_parts(col(WEIGHT), " < 0")), list(key.values()))
+
+    def lost_from_the_view(self, gone: Node, names: Sequence[str]) -> Node:
         assert self.whole.view is not None
-        gone = Filter(self.moved, join_parts(col(WEIGHT), " < 0"))
-        lost = self.derivation.bind("asked", Aggregate(gone, tuple(pass_through(gone.fields[n]) for n in key.values())))
-        rows = restrict(self.whole.view, [col(name) for name in key.values()], lost)
+        lost = self.derivation.bind("asked", Aggregate(gone, tuple(pass_through(gone.fields[n]) for n in names)))
+        rows = restrict(self.whole.view, [col(name) for name in names], lost)
         minus = Item(WEIGHT, text("-1L"), "bigint", False)
         return Project(rows, (*(pass_through(rows.fields[i.name]) for i in self.whole.query.items), minus))
+
+    # Theorem 4, for what goes: if Yi determines a row of the view, then what goes of the view has a Yi of a candidate
+    # and of no existing row, and the view itself has the rest of it. What comes must still be joined. An existing row
+    # must not be left dangling, which the paper forgets: either Yi determines what the row is joined by, or each table
+    # that is left has a row for it.
+    def goes_by_view(self, others: Sequence[int]) -> bool:
+        alone = self.number == 0 and self.whole.view is not None and not self.by_view and self.told_rest is None
+        if not (self.how.free and self.carried and alone and self.told):
+            return False
+        told = self.whole.facts.determined(item.expr.column for item in self.told if item.expr.column)
+        rest = frozenset[str]().union(*(condition.columns for condition in self.pending))
+        here = {f.name for f in self.present}
+        if not all(item.expr.columns <= told for item in self.whole.query.items):
+            return False
+        return rest & here <= told or self.whole.facts.are_total(self.there, others, self.pending)
+
+    def with_what_goes_told(self, rows: Ref) -> Ref:
+        names = [item.name for item in self.told]
+        groups = tuple(pass_through(rows.fields[name]) for name in names)
+        flags = (_any(GOES), _any(STAYS))
+        gone = Filter(Aggregate(rows, groups, flags), join_parts(col(GOES), " AND NOT ", col(STAYS)))
+        self.told_rest = self.lost_from_the_view(gone, names)
+        self.checked = True
+        number, changed = len(self.there), self.label(self.start)
+        stage = Stage(
+            self.number, f"what may come by the change of {changed}: the view tells what goes", changed, "", number
+        )
+        comes = Filter(_set(rows, {GOES: text("FALSE")}), join_parts(col(COMES), " OR ", col(STAYS)))
+        return self.derivation.bind("reduced", comes, stage=stage)
 
     def now_decided(self, there: frozenset[int], between: tuple[int, frozenset[int]] | None = None) -> list[Expr]:
         """The conditions that can be decided; or only those between a leaf and those before it, as the others wait

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
-from deltaic.algebra.keys import Declared
+from deltaic.algebra.keys import Declared, Reference
 from deltaic.algebra.nodes import (
     SHOWN,
     Aggregate,
@@ -30,8 +30,8 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.algebra.stability import is_unstable, unstable_columns
-from deltaic.delta.reduce import ALGORITHMS, SetQuery
 from deltaic.delta.rules import key_exprs
+from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import hidden_columns
 from deltaic.plan.change import change_table
 from deltaic.plan.maintain import ROW_KEY, Known, Maintenance, Way
@@ -52,12 +52,14 @@ def choose(
     *,
     counts: bool = True,
     declared: Declared = MappingProxyType({}),
+    references: tuple[Reference, ...] = (),
 ) -> Maintenance | Reason:
     """The way to keep the view of `query`, or the reason why there is none.
 
     A view may be pinned to "base", which allows no other rule, or to one of the techniques that others are measured by.
 
-    Without `counts` a set of rows is kept by a reducing algorithm, from what is known of `declared` keys.
+    Without `counts` a set of rows is kept by a reducing algorithm, from what is known of `declared` keys and
+    `references`.
 
     `partitioned` are the places of STRING columns by which the view's table is partitioned. Delta reads '' there back
     as NULL, so none of them is a key."""
@@ -70,7 +72,7 @@ def choose(
     if technique in ALGORITHMS and SetQuery.of(_top(query)) is None:
         return _no_set(technique)
     for found in _layered_candidates(query, technique, partitioned, counts):
-        candidate = replace(found, technique=technique, declared=declared)
+        candidate = replace(found, technique=technique, declared=declared, references=references)
         if candidate.layered is not None:
             candidate = replace(candidate, layered=replace(candidate.layered, technique=technique))
         kinds = [candidate.root.fields[name].type for name in candidate.hidden]

@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from deltaic.algebra.keys import Declared
+from deltaic.algebra.keys import Declared, Reference
 from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll, sources
 from deltaic.delta.common import Columns, Shape
 from deltaic.delta.groups import Counting, Expanded
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.matches import MatchDerivation, Seen
-from deltaic.delta.reduce import ALGORITHMS, SetQuery
 from deltaic.delta.rules import Derivation
+from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import KIND, Bag, BagTable
 from deltaic.plan.outer import Mark
 from deltaic.plan.state import Kept
@@ -79,6 +79,8 @@ class Maintenance:
     """For a view kept by reducing: its query."""
     declared: Declared = field(default_factory=dict)
     """Keys of the sources."""
+    references: tuple[Reference, ...] = ()
+    """Which of their rows refer to rows of others."""
     strata: tuple[Stratum, ...] = ()
     """Sets inside the view whose rows are stored with counts of their derivations."""
     layered: Maintenance | None = None

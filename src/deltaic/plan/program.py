@@ -34,9 +34,10 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.joins import JoinTrees, PlannedJoin
 from deltaic.delta.near import Narrowing
-from deltaic.delta.reduce import ALGORITHMS, Reduction
+from deltaic.delta.reduce import Reduction
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Binding, Derivation, net, never_negative
+from deltaic.delta.sets import ALGORITHMS
 from deltaic.plan.bags import KIND
 from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
@@ -196,6 +197,7 @@ def sets_program(way: Maintenance, derivation: Derivation, known: Known) -> Prog
         way.sets,
         ALGORITHMS.get(way.technique, ALGORITHMS["reducing"]),
         way.declared,
+        way.references,
         only_comes=known.changed <= known.appended,
         view=view,
     )
