@@ -2,13 +2,14 @@
 
 import sys
 
-from benchmarks import change_tables, growth, regret, scaled, six_way, smallest, together, tpch_queries
+from benchmarks import change_tables, growth, reduce, regret, scaled, six_way, smallest, together, tpch_queries
 
 BENCHMARKS = {
     "smallest": smallest.main,
     "change_tables": change_tables.main,
     "six_way": six_way.main,
     "tpch_queries": tpch_queries.main,
+    "reduce": reduce.main,
     "together": together.main,
     "scaled": scaled.main,
     "growth": growth.main,

@@ -1,4 +1,4 @@
-"""Cases with keys and references that hold: customers, their orders, the lines of these. Some lines refer to nothing."""
+"""Cases with keys and references that hold: customers, their orders, the lines of these. Some lines have no order."""
 
 from tests.lab.case import Batch, Case, Column, Row, Statement, Table, Type, View
 from tests.lab.choice import Choice, SeededChoice
