@@ -41,6 +41,7 @@ def test_figures_1_to_9(wh: Warehouse) -> None:
         assert all(stage.comes == 0 for stage in report.stages)
         if name in FIGURES:
             assert [(stage.goes, stage.stays) for stage in report.stages] == FIGURES[name], name
+    assert "default.r1 with default.r3: 0 may come, 1 may go, 2 stay" in wh.explain("v_4")
     assert free.refresh_only().technique == "reducing"
     check_all([*views.values(), free])
     assert "__deltaic" not in str(

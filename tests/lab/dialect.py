@@ -16,7 +16,7 @@ def to_duckdb(sql: str) -> str:
     """The DuckDB text of a Spark SQL statement."""
     # sqlglot has no place for how often a value counts, the third argument
     kept = re.sub(r"\bpercentile\(", "percentile_of(", sql, flags=re.IGNORECASE)
-    return duckdb_tree(sqlglot.parse_one(kept, read="spark")).sql(dialect="duckdb")
+    return duckdb_tree(sqlglot.parse_one(kept, read="spark")).sql(dialect="duckdb", copy=False)
 
 
 def duckdb_tree(tree: exp.Expr) -> exp.Expr:

@@ -1,6 +1,6 @@
 """The property lab: random views over random tables, kept through random histories, against recompute.
 
-`make test` runs a few hundred cases; `make fuzz` runs FUZZ_CASES of them, from a seed that moves on.
+`make test` runs a few hundred cases; `make fuzz` runs FUZZ_CASES of them: half are views, half towers and outer joins.
 """
 
 import os
@@ -70,7 +70,7 @@ def run(seed: int, duck: Duck, generator: Callable[[int], Case] = case_of) -> No
 def first_seeds(config: pytest.Config) -> range:
     if config.getoption("--fuzz"):
         start = int(os.environ.get("FUZZ_START", "100000"))
-        return range(start, start + int(os.environ.get("FUZZ_CASES", "10000")), SHARE)
+        return range(start, start + int(os.environ.get("FUZZ_CASES", "10000")) // 2, SHARE)
     return range(0, 100, SHARE)
 
 

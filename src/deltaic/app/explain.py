@@ -27,6 +27,7 @@ from deltaic.algebra.reasons import Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
 from deltaic.app.compile import Compiled
+from deltaic.app.writing import STAGES
 from deltaic.delta.joins import PlannedJoin
 from deltaic.delta.trees import Tree, cost, singletons
 from deltaic.plan.bags import Bag
@@ -36,6 +37,8 @@ from deltaic.plan.outer import Mark
 from deltaic.plan.padding import is_outer_join
 from deltaic.plan.program import program_for
 from deltaic.plan.steps import ReadState
+from deltaic.store.log import last_commit_with_marker
+from deltaic.store.progress import Progress
 
 if TYPE_CHECKING:
     from deltaic.app.decide import Plan
@@ -60,6 +63,7 @@ def explain_refresh(plan: Plan, compiled: Compiled) -> str:
         parts[-1] += _told_reads(plan, key)
     parts.extend(plan.choice.lines() if plan.choice else [])
     parts.extend(_joins(plan, compiled))
+    parts.extend(_sizes(plan))
     for number, step in enumerate(plan.steps, 1):
         into = f" as {step.relation}" if step.relation else ""
         when = f", {step.only.value}" if step.only else ""
@@ -74,6 +78,14 @@ def _joins(plan: Plan, compiled: Compiled) -> list[str]:
         return []
     program = program_for(compiled.way, plan.known)
     return [line for join in (program.joins if program else ()) for line in _join(join)]
+
+
+def _sizes(plan: Plan) -> list[str]:
+    """How large the relations of an algorithm that may end early were, when it was last used."""
+    marked = last_commit_with_marker(plan.table.log)
+    last = Progress.of(marked.commit) if marked else None
+    told = last.figures.get(STAGES, ()) if last else ()
+    return ["The last refresh found, one step after the other:", *(f"  {line}" for line in told)] if told else []
 
 
 def _join(join: PlannedJoin) -> list[str]:

@@ -172,6 +172,7 @@ class Run:
             case FindRows():
                 self.compute_artifact(step, small)
             case WriteView():
+                self.writing.tell(self.outcome.stages)
                 self.commit = self.writing.write(step, self.arrow, self.found)
             case _:
                 raise TypeError(f"the run has no case for {type(step).__name__}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from deltaic.algebra.expr import quote
 from deltaic.app.desk import Desk
+from deltaic.app.report import Reduced
 from deltaic.plan.cost import WHOLE_ROWS
 from deltaic.plan.program import ARTIFACT, OP
 from deltaic.plan.steps import WriteView
@@ -22,6 +25,9 @@ from deltaic.store.view import plain_timestamps
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+STAGES = "stages"
+"""Among the figures of a commit."""
+
 
 class Writing:
     def __init__(self, desk: Desk, progress: Progress) -> None:
@@ -30,6 +36,12 @@ class Writing:
         """Who wrote."""
         self.whole_rows: int | None = None
         """How many rows a view has that was written whole, if they were here."""
+
+    def tell(self, stages: Sequence[Reduced]) -> None:
+        """The sizes of the relations that led to this commit, into it: explain shows them next time."""
+        if stages:
+            figures = {**self.progress.figures, STAGES: [str(stage) for stage in stages]}
+            self.progress = replace(self.progress, figures=figures)
 
     def write(self, step: WriteView, arrow: pa.Table | None, found: Found | None) -> Commit:
         """Write what is here, or what Spark has under the name of the artifact."""
