@@ -3,7 +3,6 @@
 import pytest
 
 from deltaic import Report, Warehouse
-from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import ConfigurationError, NameProblem
 from tests.e2e.conftest import Kept, check_all, report_of
 
@@ -31,7 +30,7 @@ def pinned(technique: str) -> str:
 
 def test_figures_1_to_9(wh: Warehouse) -> None:
     wh.script(FIGURE_1)
-    views = {name: Kept(wh, f"v_{n}", ACE, pinned(name)) for n, name in enumerate(ALGORITHMS)}
+    views = {name: Kept(wh, f"v_{n}", ACE, pinned(name)) for n, name in enumerate((*FIGURES, "mu2"))}
     free = Kept(wh, "free", ACE, "TBLPROPERTIES (deltaic.counts = false)")
     wh.sql("DELETE FROM r1 WHERE a = 'a2' AND b = 'b2'")
     for name, view in views.items():
@@ -71,7 +70,8 @@ def test_reducing_ends_when_no_candidates_are_left(wh: Warehouse) -> None:
     check_all(views)
 
 
-@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("use_rs", [True, False])
 def test_sets_through_a_history(wh: Warehouse, use_rs: bool) -> None:
     wh.use_rs = use_rs
     wh.script(FIGURE_1)

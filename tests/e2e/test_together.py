@@ -124,7 +124,7 @@ def test_views_refreshed_together_may_know_a_table_by_two_names_and_ages(wh: War
     check_all(views)
 
 
-@pytest.mark.parametrize("use_rs", [True, False])
+@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_views_refreshed_together_compute_a_common_delta_once(wh: Warehouse, use_rs: bool) -> None:
     wh.use_rs = use_rs
     wh.spark.conf.set("spark.deltaic.commonRows", "0")
