@@ -71,8 +71,8 @@ class KeptView:
     def names(self) -> tuple[str, ...]:
         return self.lowered.names
 
-    def relation(self, scan: Scan) -> str:
-        name = self.table if scan.source == VIEW else scan.source
+    def relation(self, scan: Scan, view: str | None = None) -> str:
+        name = (view or self.table) if scan.source == VIEW else scan.source
         suffix = "" if scan.state is State.NEW else f"__{scan.state.value}"
         whole = quote(name + suffix)
         if scan.near is None:
@@ -136,7 +136,7 @@ class KeptView:
         assert isinstance(self.way, Maintenance)
         self.refreshes += 1
         if not self.way.bags:
-            return self.told_at_random(sources(self.way.root))
+            return self.told_at_random((*sources(self.way.root), VIEW))
         if self.refreshes % 2:
             return {}
         tables = {source: source for source in sources(self.way.root)} | {VIEW: self.table}
@@ -153,7 +153,7 @@ class KeptView:
 
     def run(self, program: Program, view: str | None = None) -> None:
         def relation(scan: Scan) -> str:
-            return quote(view) if view and scan.source == VIEW else self.relation(scan)
+            return self.relation(scan, view)
 
         for binding in program.bindings:
             self.duck.store(binding.name, render(binding.node, relation).replace("raise_error(", "error("))

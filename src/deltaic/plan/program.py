@@ -32,6 +32,7 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
+from deltaic.delta import near
 from deltaic.delta.joins import JoinTrees, PlannedJoin
 from deltaic.delta.near import Narrowing
 from deltaic.delta.reduce import Reduction
@@ -100,7 +101,10 @@ def changes_program(way: Maintenance, derivation: Derivation, layers: Layers | N
     change = change_table(way, derivation)
     if change.table is None:
         return None
-    joined, old = _beside_the_view(way, change.table)
+    table = change.table
+    if isinstance(derivation, JoinTrees) and derivation.rows.get(VIEW, 0) >= near.LARGE:
+        table = derivation.bind("table", table)  # a large view is read near the groups in it
+    joined, old = _beside_the_view(way, table)
     parts, stored = way.kept.parts, {part: old[name] for part, name in way.stored}
     new = {part.name: folded(part, stored) for part in parts}
     doubts = [d for part in parts if (d := doubtful(part, stored, stored[way.kept.rows])) is not None]

@@ -190,9 +190,9 @@ class StoredView:
 
 def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
     """Temporary views are numbered, so that no user's name ever stands in one."""
-    if scan.source == VIEW:
-        return VIEW_RELATION
     near = f"_near_{scan.near.binding}_{zlib.crc32(repr(scan.near).encode()):x}" if scan.near else ""
+    if scan.source == VIEW:
+        return f"{VIEW_RELATION}{near}"
     return f"__deltaic_{scan.state.value}_{numbers[scan.source]}{near}"
 
 
@@ -214,7 +214,8 @@ def refresh_steps(
     program = program_for(way, known)
     if program is None:
         return []
-    program = _far(program, frozenset(key for key, read in reads.items() if _read_whole(read)))
+    whole = frozenset(key for key, read in reads.items() if _read_whole(read))
+    program = _far(program, whole | {VIEW} if view.by_rs and (view.rows or 0) < LARGE else whole)
     numbers = {name: n for n, name in enumerate(reads)}
 
     def named(scan: Scan) -> str:
@@ -375,11 +376,11 @@ def _reads(
         columns.update(dict.fromkeys(c.origin for c in scan.scanned))
     steps: list[Step] = []
     for (source, state, near), columns in used.items():
+        name = relation_name(Scan(source, (), state, near), numbers)
         if source == VIEW:
-            steps.append(_read_view(view))
+            steps.append(_read_view(view, name, near))
             continue
         read = reads[source]
-        name = relation_name(Scan(source, (), state, near), numbers)
         if state is State.CHANGE:
             span = f"{read.old} to {read.new}"
             title = f"read the change of {read.name}, versions {span} ({read.change_note})"
@@ -407,11 +408,13 @@ def _read_state(
     return ReadState(title, sql, name, source=source, state=state, version=version, columns=columns, shown=shown)
 
 
-def _read_view(view: StoredView) -> ReadState:
+def _read_view(view: StoredView, name: str, near: Near | None) -> ReadState:
     pairs = tuple((stored, name) for name, stored in view.columns.items())
-    return _read_state(
-        "the view itself", view.relation, view.version, view.by_rs, VIEW_RELATION, VIEW, State.NEW, pairs
-    )
+    step = _read_state("the view itself", view.relation, view.version, view.by_rs, name, VIEW, State.NEW, pairs)
+    if near is None:
+        return step
+    title = f"{step.title}, near the values of {near.value.split('#')[0]} in {near.binding}"
+    return replace(step, title=title, near=replace(near, column=view.columns[near.column]), rs_finds=view.rs_finds)
 
 
 def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> str:
