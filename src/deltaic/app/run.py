@@ -113,18 +113,29 @@ class Run:
         return plan.writer != "spark" and few(plan.reads) and fits
 
     def in_time(self, steps: list[Step]) -> Iterator[Step]:
-        """The steps; where some may be left out because no candidates are left, a read stands before its first use."""
+        """The steps; where some may be left out because no candidates are left, one that serves others stands before
+        the first that uses it, and is left out with them."""
         if not any(isinstance(step, Compute) and step.stage for step in steps):
             yield from steps
             return
         waiting: dict[str, Step] = {}
         for step in steps:
-            if isinstance(step, ReadChange | ReadState) and step.relation is not None:
+            serves = isinstance(step, ReadChange | ReadState) or (isinstance(step, Compute) and step.stage is None)
+            if serves and step.relation is not None:
                 waiting[step.relation] = step
                 continue
-            used = [] if self.is_over(step) else [name for name in waiting if re.search(rf"\b{name}\b", step.sql)]
-            yield from [waiting.pop(name) for name in used]
+            if not self.is_over(step):
+                yield from self.served_by(step, waiting)
             yield step
+
+    def served_by(self, step: Step, waiting: dict[str, Step]) -> Iterator[Step]:
+        """The waiting steps that a step needs, in order."""
+        near = step.near.binding if isinstance(step, ReadState) and step.near else ""
+        for name in [name for name in waiting if re.search(rf"\b{name}\b", f"{step.sql} {near}")]:
+            if name in waiting:
+                needed = waiting.pop(name)
+                yield from self.served_by(needed, waiting)
+                yield needed
 
     def is_over(self, step: Step) -> bool:
         """Whether nothing is left that may come or go before this step."""
