@@ -51,6 +51,7 @@ FULL_INFO = """SELECT s.storeID AS sold_at, s.itemID, s.price, st.storeID, st.st
 FROM sales s FULL JOIN stores st ON s.storeID = st.storeID FULL JOIN infostates i ON st.state = i.state"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_example_2(wh: Warehouse, use_rs: bool) -> None:
     """Nested full joins: sales come and go, stores get their first and lose their last, and no old sale is read."""
@@ -270,6 +271,7 @@ def test_what_a_review_found(wh: Warehouse) -> None:
         wh.sql("ALTER VIEW over RENAME TO under")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ansi", [pytest.param("true", marks=pytest.mark.long), "false"])
 def test_sums_that_may_not_fit(wh: Warehouse, ansi: str) -> None:
     """Sums of products have 38 digits: they are added up like others, and computed again where they did not fit."""
@@ -398,6 +400,7 @@ def test_groups_that_having_hides(wh: Warehouse) -> None:
     assert len(rows(wh, "SELECT * FROM large")) == 2
 
 
+@pytest.mark.long
 def test_pinned_techniques(wh: Warehouse) -> None:
     wh.sql("CREATE TABLE t (k INT, i INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     wh.sql("INSERT INTO t VALUES (1, 10), (1, 10), (2, 30), (NULL, NULL)")

@@ -97,13 +97,14 @@ def strata_of(seed: int) -> Case:
         for name, columns in _COLUMNS.items()
     )
     sql = _Sets(choice).query(choice.integer(1, 3))
-    kind = choice.weighted([(3, "bag"), (3, "set"), (2, "group")])
+    kind = choice.weighted([(3, "bag"), (3, "set"), (2, "group"), (1, "distinct")])
     whole = {
         "bag": f"SELECT x, y FROM ({sql}) AS w",
         "set": f"SELECT DISTINCT x, y FROM ({sql}) AS w",
         "group": f"SELECT x, count(*) AS y, min(y) AS z FROM ({sql}) AS w GROUP BY x",
+        "distinct": f"SELECT x, count(DISTINCT y) AS y, count(DISTINCT x + y) AS z FROM ({sql}) AS w GROUP BY x",
     }[kind]
-    view = View("v0", whole, tuple(Column(name, Type.INT) for name in "xyz"[: 3 if kind == "group" else 2]))
+    view = View("v0", whole, tuple(Column(name, Type.INT) for name in "xyz"[: 2 if kind in ("bag", "set") else 3]))
     read = [name for name in _COLUMNS if f" {name} " in sql]
     return Case(tables, (view,), random_history(choice, tables, read), seed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+UniqueOf = Callable[[str, str], tuple[frozenset[str], ...]]
+"""The keys of a view, by its schema and name."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A table or view that a query reads."""
@@ -69,6 +73,8 @@ class Compiled:
     """Where in the text each source is named."""
     stored_types: tuple[str, ...] = ()
     """Of all columns of the view's table, the hidden ones too; empty for a view without algebra."""
+    unique: tuple[frozenset[str], ...] = ()
+    """Keys of the view, as its query tells: sets of columns in which no two of its rows agree."""
 
     @property
     def stored(self) -> dict[str, str]:
@@ -92,8 +98,8 @@ class Compiled:
 class SourceCatalog:
     """Answers the lowering's questions: tables from the catalog, types from Spark."""
 
-    def __init__(self, catalog: Catalog, spark: SparkSession) -> None:
-        self.catalog, self.analyzer = catalog, Analyzer(spark)
+    def __init__(self, catalog: Catalog, spark: SparkSession, unique_of: UniqueOf) -> None:
+        self.catalog, self.analyzer, self.unique_of = catalog, Analyzer(spark), unique_of
         self.sources: dict[str, Source] = {}
 
     def source(self, parts: tuple[str, ...]) -> Source | None:
@@ -109,10 +115,9 @@ class SourceCatalog:
         view = views.get((schema, name.lower()))
         if view is not None:
             ref = self.catalog.view_ref(*view)
-            definition = self.catalog.read_definition(ref)
-            columns = ", ".join(quote(c) for c in definition.columns)
-            relation, unique = f"(SELECT {columns} FROM {ref.relation})", tuple(map(frozenset, definition.unique))
-            return self._known(f"{schema}.{name.lower()}", ref, relation, True, unique)
+            columns = ", ".join(quote(c) for c in self.catalog.read_definition(ref).columns)
+            relation = f"(SELECT {columns} FROM {ref.relation})"
+            return self._known(f"{schema}.{name.lower()}", ref, relation, True, self.unique_of(*view))
         table = self.catalog.table_ref(schema, name)
         return None if table is None else self._known(f"{schema}.{name.lower()}", table, table.relation, False)
 
@@ -138,9 +143,9 @@ class SourceCatalog:
         return self.analyzer.is_builtin(function)
 
 
-def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) -> Compiled:
+def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession, unique_of: UniqueOf) -> Compiled:
     """Raises for what is wrong with the query; what is merely not incremental gets a reason."""
-    world = SourceCatalog(catalog, spark)
+    world = SourceCatalog(catalog, spark, unique_of)
     tree, text = _parsed(definition.query, world)
     for clause in tree.find_all(exp.With):
         if clause.args.get("recursive"):
@@ -158,9 +163,8 @@ def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession) 
     if isinstance(way, Maintenance):
         found = _stored_types(way, world, schema)
         node, way, types = (None, found, ()) if isinstance(found, Reason) else (node, way, found)
-    if node is not None:
-        definition = replace(definition, unique=_unique(node, definition, declared))
-    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places, types)
+    unique = _unique(node, definition, declared) if node is not None else ()
+    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places, types, unique)
 
 
 def declared_keys(definition: Definition, sources: Mapping[str, Source]) -> dict[str, tuple[frozenset[str], ...]]:
@@ -187,7 +191,8 @@ def _named_source(what: str, name: str, columns: Sequence[str], sources: Mapping
     """The source that a property means, which must have the columns."""
     key = next((k for k in sources if name.lower() in (k, k.split(".", 1)[-1])), None)
     if key is None:
-        raise NameProblem(f"{what}: the view reads no source {name}", hint=f"It reads {', '.join(sources)}.")
+        hint = f"It reads {', '.join(sources)}. CREATE OR REPLACE MATERIALIZED VIEW gives a view other properties."
+        raise NameProblem(f"{what}: the view reads no source {name}", hint=hint)
     there = {field.name.lower() for field in sources[key].columns}
     missing = [column for column in columns if column.lower() not in there]
     if missing:
@@ -195,10 +200,11 @@ def _named_source(what: str, name: str, columns: Sequence[str], sources: Mapping
     return key
 
 
-def _unique(node: Node, definition: Definition, declared: Declared) -> tuple[tuple[str, ...], ...]:
+def _unique(node: Node, definition: Definition, declared: Declared) -> tuple[frozenset[str], ...]:
     """The keys of the view itself, for views that read it."""
     names = dict(zip(node.columns, definition.columns, strict=True))
-    return tuple(sorted(tuple(sorted(names[column] for column in key)) for key in keys(node, declared) if key))
+    found = {frozenset(names[column] for column in key) for key in keys(node, declared) if key}
+    return tuple(sorted(found, key=sorted))
 
 
 def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:

@@ -26,6 +26,7 @@ from deltaic.app.stored import (
 )
 from deltaic.app.why_full import source_reasons, view_reasons
 from deltaic.delta.common import Columns, Shape, shapes
+from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
 from deltaic.plan.maintain import Known, Maintenance, Way
@@ -289,10 +290,10 @@ def evaluated_under(definition: Definition) -> tuple[object, ...]:
 
 
 def technique_name(way: Maintenance, known: Known) -> str:
-    if way.technique not in ("auto", "base"):
-        return way.technique
     if way.way is Way.SETS:
-        return str(Way.SETS.value)
+        return Way.SETS.value if way.technique == "auto" else way.technique
+    if way.technique not in ("auto", "base", *ALGORITHMS):
+        return way.technique
     if way.marks:
         return f"{Way.CHANGES.value} (outer joins)"
     if way.by_groups(known):

@@ -56,8 +56,6 @@ class Definition:
     """By the name of a source, columns that are a key of it: relied on, not checked."""
     references: Mapping[str, str] = field(default_factory=dict)
     """By the name of a source, `columns REFERENCES other (columns)`: relied on, too."""
-    unique: tuple[tuple[str, ...], ...] = ()
-    """Keys of the view, as its query tells: sets of columns in which no two of its rows agree."""
     comment: str | None = None
     partitioned_by: tuple[str, ...] = ()
     clustered_by: tuple[str, ...] = ()
@@ -77,7 +75,6 @@ class Definition:
             raise ConfigurationError("the view was made by a newer Deltaic", hint="Upgrade Deltaic.")
         for name in ("columns", "given", "partitioned_by", "clustered_by"):
             raw[name] = tuple(raw[name])
-        raw["unique"] = tuple(map(tuple, raw.get("unique", ())))
         keys = {source: tuple(columns) for source, columns in raw.pop("keys", {}).items()}
         return Definition(**{**raw, "policy": Policy(raw["policy"]), "keys": keys})
 
@@ -134,6 +131,10 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
             raise ConfigurationError(
                 f"{key} = {value!r} is not a reference", hint="As in: customer_id REFERENCES customers (id)."
             )
+    if properties.get(COUNTS, "true").lower() == "false" and properties.get(TECHNIQUE) == "counting":
+        raise ConfigurationError(
+            f"{TECHNIQUE} = 'counting' stores counts, and {COUNTS} is false", hint="Leave one of them out."
+        )
     keys = {key[len(KEY) :]: named_columns(value) for key, value in properties.items() if key.startswith(KEY)}
     references = {key[len(REFERS) :]: value for key, value in properties.items() if key.startswith(REFERS)}
     return Told(

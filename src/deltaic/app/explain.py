@@ -37,6 +37,7 @@ from deltaic.plan.outer import Mark
 from deltaic.plan.padding import is_outer_join
 from deltaic.plan.program import program_for
 from deltaic.plan.steps import ReadState
+from deltaic.plan.strata import Stratum
 from deltaic.store.log import last_commit_with_marker
 from deltaic.store.progress import Progress
 
@@ -129,6 +130,7 @@ def _definition(compiled: Compiled) -> list[str]:
         parts.append(_kept(compiled.way, compiled))
         parts.extend(_told_mark(mark, compiled) for mark in compiled.way.marks)
         parts.extend(_told_bag(bag) for bag in compiled.way.bags)
+        parts.extend(_told_stratum(stratum) for stratum in compiled.way.strata)
     if isinstance(compiled.way, Maintenance) and compiled.way.way is Way.CHANGES:
         parts.extend(_carried(compiled.way))
     elif compiled.node is not None:
@@ -179,6 +181,14 @@ def _told_bag(bag: Bag) -> str:
     return (
         f"  multiplicities: how often each {values} is in its group is stored too, in rows that are not shown;"
         " where that would be more rows than the sources have, touched groups are computed anew"
+    )
+
+
+def _told_stratum(stratum: Stratum) -> str:
+    columns = ", ".join(name.split("#")[0] for name in stratum.node.columns)
+    return (
+        f"  stratum {stratum.number}: the set of {columns} is stored too, with counts of derivations, in rows that are"
+        " not shown; only rows whose count crosses zero go on"
     )
 
 

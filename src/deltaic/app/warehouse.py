@@ -282,7 +282,7 @@ class Warehouse:
             if stamp == known[0]:
                 return known[1]
         with self.session_for(definition) as session:
-            compiled = compile_view(definition, self.catalog, session)
+            compiled = compile_view(definition, self.catalog, session, self.unique_of)
         self._compiled[definition.full_name] = (self.stamp(definition, compiled), compiled)
         return compiled
 
@@ -293,8 +293,14 @@ class Warehouse:
             if ref is None:
                 return object()
             snapshot = Log(ref, self.spark).snapshot()
-            found.append((key, ref, snapshot.table_id, json.loads(snapshot.schema_json)))
+            unique = self.unique_of(*key.split(".", 1)) if compiled.sources[key].is_view else ()
+            found.append((key, ref, snapshot.table_id, json.loads(snapshot.schema_json), unique))
         return found
+
+    def unique_of(self, schema: str, name: str) -> tuple[frozenset[str], ...]:
+        """The keys of a view, as its query tells now: what it reads may be another view than before."""
+        compiled = self.compiled_or_none(self.catalog.definition(schema, name))
+        return compiled.unique if compiled else ()
 
     def last_progress(self, definition: Definition) -> Progress | None:
         marked = last_commit_with_marker(self.view_table(definition).log)
@@ -357,7 +363,7 @@ class Warehouse:
     def compile_new(self, definition: Definition) -> Compiled:
         """Compiles with the text in its place in the statement, so that errors point there; keeps it bare."""
         with self.session_for(definition) as session:
-            compiled = compile_view(definition, self.catalog, session)
+            compiled = compile_view(definition, self.catalog, session, self.unique_of)
         return replace(compiled, definition=replace(compiled.definition, query=definition.query.strip()))
 
     def explain_create(self, create: CreateView) -> str:

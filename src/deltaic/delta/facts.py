@@ -21,12 +21,13 @@ class Facts:
     def keys(self, leaf: int) -> Keys:
         return keys(self.graph.leaves[leaf], self.declared)
 
-    def determined(self, columns: Iterable[str]) -> frozenset[str]:
-        """All columns that some determine in a row of the whole join: a key its relation's, equal ones each other."""
+    def determined(self, columns: Iterable[str], joined: Iterable[int], under: Iterable[Expr]) -> frozenset[str]:
+        """All columns that some determine in rows of `joined` leaves under conditions: a key those of its relation,
+        equal ones each other."""
         leaves = self.graph.leaves
-        known = [(key, frozenset(leaves[n].columns)) for n in range(len(leaves)) for key in self.keys(n)]
+        known = [(key, frozenset(leaves[n].columns)) for n in joined for key in self.keys(n)]
         types = {field.name: field.type for leaf in leaves for field in leaf.schema}
-        for a, b, _ in (pair for condition in self.graph.conditions for pair in equal_pairs(condition)):
+        for a, b, _ in (pair for condition in under for pair in equal_pairs(condition)):
             if types[a] == types[b] and is_exact_key(types[a]):  # else equal values may differ
                 known += [(frozenset({a}), frozenset({b})), (frozenset({b}), frozenset({a}))]
         return determined(columns, known)

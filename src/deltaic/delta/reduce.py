@@ -356,20 +356,22 @@ class _Phase:
         minus = Item(WEIGHT, text("-1L"), "bigint", False)
         return Project(rows, (*(pass_through(rows.fields[i.name]) for i in self.whole.query.items), minus))
 
-    # Theorem 4, for what goes: if Yi determines a row of the view, then what goes of the view has a Yi of a candidate
-    # and of no existing row, and the view itself has the rest of it. What comes must still be joined. An existing row
-    # must not be left dangling, which the paper forgets: either Yi determines what the row is joined by, or each table
-    # that is left has a row for it.
+    # Theorem 4, for what goes: what goes of the view has a Yi of a candidate and of no existing row, and the view
+    # itself has the rest of it. What comes must still be joined. It holds where rows so far that agree in Yi agree in
+    # all that is looked at later, and so derive the same; or where Yi determines the row of the view, and no row so far
+    # is left dangling, which the paper forgets: each table that is left has a row for it.
     def goes_by_view(self, others: Sequence[int]) -> bool:
         alone = self.number == 0 and self.whole.view is not None and not self.by_view and self.told_rest is None
         if not (self.how.free and self.carried and alone and self.told):
             return False
-        told = self.whole.facts.determined(item.expr.column for item in self.told if item.expr.column)
-        rest = frozenset[str]().union(*(condition.columns for condition in self.pending))
-        here = {f.name for f in self.present}
-        if not all(item.expr.columns <= told for item in self.whole.query.items):
+        facts, told = self.whole.facts, [item.expr.column for item in self.told if item.expr.column]
+        decided = [condition for condition in self.graph.conditions if condition not in self.pending]
+        if {item.name for item in self.looked_at} <= facts.determined(told, self.there, decided):
+            return True
+        shown = facts.determined(told, range(len(self.graph.leaves)), self.graph.conditions)
+        if not all(item.expr.columns <= shown for item in self.whole.query.items):
             return False
-        return rest & here <= told or self.whole.facts.are_total(self.there, others, self.pending)
+        return facts.are_total(self.there, others, self.pending)
 
     def with_what_goes_told(self, rows: Ref) -> Ref:
         names = [item.name for item in self.told]

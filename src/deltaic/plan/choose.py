@@ -119,6 +119,8 @@ def _layered_candidates(
         cut, strata = stratified(query, _top(query))
         assert isinstance(cut, Project)
         for way in _candidates(cut, technique, partitioned, counts) if strata else ():
+            if way.bags:  # one kind of rows that are not shown is enough: touched groups are computed anew
+                continue
             more = hidden_columns_of_strata(strata, shown=SHOWN not in way.root.fields)
             inner = replace(way, root=Project(way.root, (*keep(way.root), *more)))
             top = way.kept and replace(way.kept, top=_expanded_top(way.kept.top, strata))
@@ -139,7 +141,7 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int], cou
     top = _top(query)
     is_set = isinstance(top, Aggregate) and _shows_groups_only(query, top)
     if technique in ALGORITHMS or (not counts and technique == "auto"):
-        yield from _by_sets(query, top, partitioned)
+        yield from _by_sets(query, top, partitioned, technique)
     counted = technique not in ("base", *ALGORITHMS) and (counts or not is_set)
     if isinstance(top, Aggregate) and counted:
         wholes = (without_padding(query), query) if technique == "auto" else (query,)
@@ -161,10 +163,21 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int], cou
                 yield from _by_key(query, left, (_hash(left.columns),), partitioned)
 
 
-def _by_sets(query: Project, top: Node, partitioned: frozenset[int]) -> Iterator[Maintenance]:
+def _carried_types(found: SetQuery, technique: str) -> Iterator[str]:
+    """Of all that an algorithm compares: where it projects early, columns that one table decides on are not carried."""
+    yield from (item.type for item in found.items)
+    early = ALGORITHMS.get(technique, ALGORITHMS["reducing"]).early
+    exprs = (*found.graph.conditions, *(item.expr for item in found.items))
+    for leaf in found.graph.leaves:
+        own = set(leaf.columns)
+        looked_at = frozenset[str]().union(*(expr.columns for expr in exprs if not expr.columns <= own))
+        yield from (f.type for f in leaf.schema if not early or f.name in looked_at)
+
+
+def _by_sets(query: Project, top: Node, partitioned: frozenset[int], technique: str) -> Iterator[Maintenance]:
     """By a reducing algorithm: a set whose rows, and what decides about them, come out the same every time."""
     found = SetQuery.of(top)
-    if found is None or not all(is_exact_key(item.type) for item in found.items):
+    if found is None or not all(map(is_exact_key, _carried_types(found, technique))):
         return
     shaky = frozenset[str]().union(*map(unstable_columns, found.graph.leaves))
     exprs = (*found.graph.conditions, *(item.expr for item in found.items))
