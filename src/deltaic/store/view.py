@@ -246,7 +246,7 @@ def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> 
         "spark.sql.sources.partitionOverwriteMode": "STATIC",
     }
     if sql.startswith("MERGE"):
-        # Delta 4.4 fails over a CHAR column in the condition that Spark pads as it reads. The view's are padded as stored.
+        # Delta 4.4 fails over a CHAR column in the condition that Spark pads as it reads. The view's are stored padded.
         settings["spark.sql.readSideCharPadding"] = "false"
     if not vectors:
         settings["spark.databricks.delta.merge.deletionVectors.persistent"] = "false"
