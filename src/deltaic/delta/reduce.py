@@ -132,6 +132,8 @@ class _Phase:
         self.carried = True
         """Whether existing rows are carried along."""
         self.checked = False
+        self.merged = False
+        """Whether the last join made rows equal that were not before."""
         self.by_view = False
         """Whether the view tells what goes, by a key of the changed leaf."""
         self.told_rest: Node | None = None
@@ -243,7 +245,8 @@ class _Phase:
         found = Join(rows, near, JoinKind.INNER, conjunction(*between))
         items = self.kept_items(found)
         projected: Node = Project(found, (*items, *(pass_through(found.fields[flag]) for flag in FLAGS)))
-        if self.how.early and self.merges_rows(found, items):
+        self.merged = self.how.early and self.merges_rows(found, items)
+        if self.merged:
             groups = tuple(pass_through(projected.fields[item.name]) for item in items)
             projected = Aggregate(projected, groups, tuple(_any(flag) for flag in FLAGS))
         return self.reduced(projected, self.label(following), last=last, following=following)
@@ -281,7 +284,7 @@ class _Phase:
         if self.carried and self.whole.merges:  # what comes was looked for in its own table; the rest is the view's
             self.carried = False
             rows = _set(rows, {STAYS: text("FALSE")})
-        if self.carried and self.how.existing and not first and not last:
+        if self.carried and self.how.existing and not first and not last and self.may_part(following):
             rows = self.without_what_nobody_asks(rows, told)
         any_flag = join_parts(col(COMES), " OR ", col(GOES), " OR ", col(STAYS))
         stage = None
@@ -313,6 +316,13 @@ class _Phase:
         if self.how.mixed:
             flags[STAYS] = join_parts(col(STAYS), " OR (", comes, " AND ", goes, ")")
         return _set(rows, flags)
+
+    def may_part(self, following: int | None) -> bool:
+        """Whether existing rows may have come to differ from all candidates at this join: by a column of the view that
+        it brought, or because candidates were dropped. Else looking for such rows would gain little."""
+        assert following is not None
+        brought = set(self.graph.leaves[following].columns)
+        return not self.how.free or self.merged or any(item.expr.columns & brought for item in self.told)
 
     def without_what_nobody_asks(self, rows: Node, told: Sequence[Expr]) -> Node:
         either = Item("__deltaic_either", join_parts(col(COMES), " OR ", col(GOES)), "boolean", False)
