@@ -174,6 +174,23 @@ def test_what_was_wrong_once(name: str, duck: Duck) -> None:
     assert problem(duck, case, keeping) is None
 
 
+def test_a_distinct_aggregate_over_strata(duck: Duck) -> None:
+    """Multiplicities and strata were once both stored, and each took the other's rows for its own."""
+    tables = set_view_of(0).tables
+    rows = {"r": ((0, 0), (1, 1), (2, 2), (0, 3)), "t": ((0, None), (1, None))}
+    sql = "SELECT a, count(DISTINCT b) AS n, count(DISTINCT a + b) AS m FROM r WHERE a IN (SELECT d FROM t) GROUP BY a"
+    texts = (
+        ("INSERT INTO r VALUES (0, 9)",),
+        ("DELETE FROM r WHERE b = 9",),
+        ("DELETE FROM t WHERE d = 1", "INSERT INTO r VALUES (0, 3)"),
+    )
+    history = tuple(tuple(Statement(text.split()[2], "change", text) for text in batch) for batch in texts)
+    case = Case(tuple(replace(t, rows=rows.get(t.name, ())) for t in tables), (View("v0", sql, ()),), history)
+    ways: Counter[str] = Counter()
+    assert problem(duck, case, by_counting, ways) is None
+    assert ways["strata"] == 1, ways
+
+
 def test_more_derivations_taken_away_than_there_are(duck: Duck) -> None:
     """Lemma 4.1: only a change that is not the one of these rows can do that."""
     columns = (Column("a", Type.INT), Column("b", Type.INT))
