@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import change_tables, growth, reduce, regret, scaled, six_way, smallest, together, tpch_queries
+from benchmarks import change_tables, growth, reduce, regret, scaled, six_way, smallest, strata, together, tpch_queries
 
 BENCHMARKS = {
     "smallest": smallest.main,
@@ -10,6 +10,7 @@ BENCHMARKS = {
     "six_way": six_way.main,
     "tpch_queries": tpch_queries.main,
     "reduce": reduce.main,
+    "strata": strata.main,
     "together": together.main,
     "scaled": scaled.main,
     "growth": growth.main,

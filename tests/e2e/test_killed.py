@@ -39,7 +39,10 @@ os._exit(0)
 VIEWS = {
     "g": "SELECT k, sum(v) AS t FROM s GROUP BY k",
     "j": "SELECT s.v, u.w FROM s LEFT JOIN u ON s.k = u.k",
+    "d": "SELECT DISTINCT s.v, u.w FROM s JOIN u ON s.k = u.k",
+    "i": "SELECT s.v FROM s JOIN (SELECT k FROM u EXCEPT SELECT v FROM s) x ON s.k = x.k",
 }
+PROPERTIES = {"d": "TBLPROPERTIES (deltaic.counts = false)", "i": "TBLPROPERTIES (deltaic.strata = true)"}
 
 
 @pytest.fixture
@@ -48,7 +51,7 @@ def prepared(spark: SparkSession, tmp_path: Path) -> Path:
         wh.script("CREATE TABLE s (k INT, v INT); CREATE TABLE u (k INT, w INT)")
         wh.script("INSERT INTO s VALUES (1, 1), (1, 1), (2, 2), (NULL, 3); INSERT INTO u VALUES (1, 10), (2, 20)")
         for name, query in VIEWS.items():
-            wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+            wh.sql(f"CREATE MATERIALIZED VIEW {name} {PROPERTIES.get(name, '')} AS {query}")
         wh.script("DELETE FROM u WHERE k = 1; UPDATE s SET v = 9 WHERE k = 2; INSERT INTO s VALUES (3, 3)")
     return tmp_path / "wh"
 
@@ -74,7 +77,12 @@ class Stop(BaseException):
 
 @pytest.mark.parametrize(
     ("view", "use_rs"),
-    [("g", True), *(pytest.param(*p, marks=pytest.mark.long) for p in (("g", False), ("j", False), ("j", True)))],
+    [
+        ("g", True),
+        ("i", True),
+        *(pytest.param(*p, marks=pytest.mark.long) for p in (("g", False), ("j", False), ("j", True))),
+        *(pytest.param(*p, marks=pytest.mark.long) for p in (("i", False), ("d", False), ("d", True))),
+    ],
 )
 def test_stopped_before_and_after_each_step(
     prepared: Path, view: str, use_rs: bool, monkeypatch: pytest.MonkeyPatch

@@ -245,3 +245,57 @@ def test_not_in_by_counting(wh: Warehouse) -> None:
         for view in views:
             view.refresh_only(None)
         check_all(views)
+
+
+INNER = {
+    "by_in": "SELECT x, y FROM a WHERE x IN (SELECT w FROM b WHERE z > 0)",
+    "by_not_exists": "SELECT x FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.w = a.x AND b.z = a.y)",
+    "by_except": "SELECT a.y, count(*) AS n FROM a JOIN (SELECT w FROM b EXCEPT SELECT y FROM a) d ON a.x = d.w"
+    " GROUP BY a.y",
+    "by_intersect": "SELECT a.x, a.y FROM a JOIN (SELECT w, z FROM b INTERSECT SELECT y, x FROM a) d ON a.x = d.w",
+    "by_distinct": "SELECT DISTINCT a.y FROM a JOIN (SELECT DISTINCT z FROM b) d ON a.x = d.z",
+}
+
+
+@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+def test_sets_inside_views_through_a_history(wh: Warehouse, use_rs: bool) -> None:
+    """Stored with their counts, in views small and large; a large one is read near what was derived."""
+    wh.use_rs = use_rs
+    wh.script("CREATE TABLE a (x INT, y INT); CREATE TABLE b (w INT, z INT)")
+    wh.sql("INSERT INTO a SELECT id % 50, id % 7 FROM range(200)")
+    wh.sql("INSERT INTO b SELECT id, id % 9 FROM range(25000)")
+    views = [Kept(wh, name, query, "TBLPROPERTIES (deltaic.strata = 'true')") for name, query in INNER.items()]
+    assert all("stratum 1" in wh.explain(view.name) for view in views)
+    for change in (
+        "INSERT INTO b VALUES (3, 1), (3, 1), (NULL, 2), (40, 0)",
+        "DELETE FROM b WHERE w < 20; INSERT INTO a VALUES (NULL, 3), (3, NULL), (60, 2)",
+        "UPDATE a SET x = x + 1 WHERE y = 2; UPDATE b SET z = 5 WHERE w = 40",
+        "DELETE FROM a; DELETE FROM b WHERE w > 100",
+        "INSERT INTO a VALUES (30, 3), (30, 3)",
+    ):
+        wh.script(change)
+        for view in views:
+            view.refresh_only()
+        check_all(views)
+
+
+def test_what_is_stored_of_sets_is_decided_when_a_view_is_made(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE a (x INT, y INT); CREATE TABLE b (w INT, z INT)")
+    wh.sql("INSERT INTO a SELECT id, id % 100 FROM range(60000)")
+    wh.sql("INSERT INTO b SELECT id % 1000, id FROM range(60000)")
+    query = "SELECT a.y, sum(a.x) AS t FROM a JOIN (SELECT DISTINCT w FROM b) d ON a.x = d.w GROUP BY a.y"
+    told = "\n".join(row[0] for row in wh.sql(f"EXPLAIN CREATE MATERIALIZED VIEW v AS {query}").collect())
+    assert "with counts, without the sets inside it:" in told
+    assert "with counts, with the sets inside it:" in told
+    assert told.count(", as it is") == 1
+    view = Kept(wh, "v", query)
+    form = wh.definition("v").form
+    wh.sql("DELETE FROM b WHERE w < 900")  # what would be chosen now does not matter
+    view.refresh_only(None)
+    view.check()
+    assert wh.definition("v").form == form
+    with pytest.raises(ConfigurationError, match="neither true nor false"):
+        wh.sql(f"CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.strata = 'maybe') AS {query}")
+    both = "TBLPROPERTIES (deltaic.strata = 'false', deltaic.technique = 'counting')"
+    with pytest.raises(ConfigurationError, match="stores the sets inside a view"):
+        wh.sql(f"CREATE MATERIALIZED VIEW w {both} AS {query}")

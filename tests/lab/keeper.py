@@ -10,7 +10,7 @@ from deltaic.algebra.nodes import SHOWN, Aggregate, Field, Join, JoinKind, Scan,
 from deltaic.algebra.reasons import Reason
 from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.plan.choose import choose
-from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
+from deltaic.plan.maintain import VIEW, Form, Known, Maintenance, Way
 from deltaic.plan.program import (
     AGAIN,
     AGAIN_KEYS,
@@ -27,6 +27,8 @@ from deltaic.sql.render import render
 from deltaic.sql.scope import SourceInfo
 from tests.lab.case import Case, View
 from tests.lab.duck import Duck
+
+USUAL = Form()
 
 
 class DuckCatalog:
@@ -56,6 +58,7 @@ class KeptView:
         technique: str = "auto",
         declared: Declared | None = None,
         references: tuple[Reference, ...] = (),
+        form: Form = USUAL,
     ) -> None:
         self.duck, self.view, self.technique, self.catalog = duck, view, technique, catalog
         self.refreshes = 0
@@ -64,7 +67,7 @@ class KeptView:
         tree, text = parse_query(view.sql)
         self.lowered = lower(tree, text, catalog)
         self.way: Maintenance | Reason = choose(
-            self.lowered.node, technique, declared=declared or {}, references=references
+            self.lowered.node, technique, declared=declared or {}, references=references, form=form
         )
 
     @property

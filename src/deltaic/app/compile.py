@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -18,6 +18,7 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason
 from deltaic.app.catalog import RESERVED, Catalog, path_source
 from deltaic.app.definition import KEY, REFERS, Definition, references_in
+from deltaic.app.settings import Settings
 from deltaic.errors import (
     DeltaicError,
     DependencyError,
@@ -29,7 +30,8 @@ from deltaic.errors import (
     UnsupportedError,
 )
 from deltaic.plan.choose import choose
-from deltaic.plan.maintain import Maintenance
+from deltaic.plan.forms import Decided, decide
+from deltaic.plan.maintain import Form, Maintenance
 from deltaic.plan.steps import SourceRead, StoredView, full_query
 from deltaic.spark.analyzer import Analyzer, fields_of
 from deltaic.sql.lower import lower
@@ -75,6 +77,8 @@ class Compiled:
     """Of all columns of the view's table, the hidden ones too; empty for a view without algebra."""
     unique: tuple[frozenset[str], ...] = ()
     """Keys of the view, as its query tells: sets of columns in which no two of its rows agree."""
+    forms: Mapping[Form, float] = field(default_factory=dict)
+    """Of a new view: what refreshes are thought to take, by what could be stored of its sets."""
 
     @property
     def stored(self) -> dict[str, str]:
@@ -143,8 +147,11 @@ class SourceCatalog:
         return self.analyzer.is_builtin(function)
 
 
-def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession, unique_of: UniqueOf) -> Compiled:
-    """Raises for what is wrong with the query; what is merely not incremental gets a reason."""
+def compile_view(
+    definition: Definition, catalog: Catalog, spark: SparkSession, unique_of: UniqueOf, *, use_rs: bool
+) -> Compiled:
+    """Raises for what is wrong with the query; what is merely not incremental gets a reason. For a new view it is
+    decided what is stored of its sets."""
     world = SourceCatalog(catalog, spark, unique_of)
     tree, text = _parsed(definition.query, world)
     for clause in tree.find_all(exp.With):
@@ -158,13 +165,20 @@ def compile_view(definition: Definition, catalog: Catalog, spark: SparkSession, 
     definition = _named(definition, schema)
     declared = declared_keys(definition, world.sources)
     references = declared_references(definition, world.sources)
-    node, way = _lowered(definition, tree, text, world, schema, declared, references)
+    lowered = _lowered(definition, tree, text, world, schema)
+    node: Node | None = None
+    if isinstance(lowered, Reason):
+        decided = Decided(definition.form or Form(), lowered)
+    else:
+        node, decided = lowered, _decided(definition, lowered, world, schema, declared, references, use_rs=use_rs)
+    definition, way = replace(definition, form=decided.form), decided.way
     types: tuple[str, ...] = ()
     if isinstance(way, Maintenance):
         found = _stored_types(way, world, schema)
         node, way, types = (None, found, ()) if isinstance(found, Reason) else (node, way, found)
     unique = _unique(node, definition, declared) if node is not None else ()
-    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places, types, unique)
+    prices = decided.prices
+    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places, types, unique, prices)
 
 
 def declared_keys(definition: Definition, sources: Mapping[str, Source]) -> dict[str, tuple[frozenset[str], ...]]:
@@ -224,32 +238,59 @@ def _lowered(
     text: Text,
     world: SourceCatalog,
     schema: StructType,
-    declared: Declared,
-    references: tuple[Reference, ...],
-) -> tuple[Node | None, Maintenance | Reason]:
+) -> Node | Reason:
     if (definition.settings.get("spark.sql.caseSensitive") or "false").lower() == "true":
-        return None, Reason(Code.UNSUPPORTED_SYNTAX, "names that differ by case only, as the session allowed them")
+        return Reason(Code.UNSUPPORTED_SYNTAX, "names that differ by case only, as the session allowed them")
     try:
         lowered = lower(tree, text, world)
     except NotLowered as refusal:
-        return None, refusal.reason
+        return refusal.reason
     except (PySparkException, ValueError, KeyError, IndexError) as problem:
         # valid SQL that the lowering stumbles over must not keep the view from being kept at all
         what = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        return None, Reason(Code.SEMANTICS, f"the query could not be lowered: {what}")
+        return Reason(Code.SEMANTICS, f"the query could not be lowered: {what}")
     others = _other_names(lowered.names, schema)
     if others is not None:
-        return None, Reason(Code.SEMANTICS, others)
+        return Reason(Code.SEMANTICS, others)
+    return lowered.node
+
+
+def _decided(
+    definition: Definition,
+    node: Node,
+    world: SourceCatalog,
+    schema: StructType,
+    declared: Declared,
+    references: tuple[Reference, ...],
+    *,
+    use_rs: bool,
+) -> Decided:
+    """How the view is kept. What is stored of its sets stays as it was decided when it was made."""
     if definition.technique == "recompute":
-        return lowered.node, Reason(Code.POLICY, "deltaic.technique is recompute")
+        return Decided(definition.form or Form(), Reason(Code.POLICY, "deltaic.technique is recompute"))
     technique = definition.technique
     if (definition.settings.get("spark.sql.legacy.statisticalAggregate") or "false").lower() == "true":
         technique = "base"  # a variance of one value is NaN then, which its stored parts do not tell
     parted = {name.lower() for name in definition.partitioned_by}
     named = enumerate(zip(definition.columns, schema.fields, strict=True))
     texts = frozenset(n for n, (name, f) in named if name.lower() in parted and f.dataType.typeName() == "string")
-    way = choose(lowered.node, technique, texts, counts=definition.counts, declared=declared, references=references)
-    return lowered.node, way
+
+    def chosen(form: Form) -> Maintenance | Reason:
+        return choose(node, technique, texts, form=form, declared=declared, references=references)
+
+    if definition.form is not None:
+        return Decided(definition.form, chosen(definition.form))
+    rows = _sizes(world) if technique == "auto" else None
+    return decide(chosen, definition.counts, definition.strata, rows, here=use_rs)
+
+
+def _sizes(world: SourceCatalog) -> dict[str, int] | None:
+    """Rows of the sources, if they are known and worth a thought."""
+    spark = world.analyzer.spark
+    rows = {key: Log(source.ref, spark).snapshot().rows for key, source in world.sources.items()}
+    known = {key: count for key, count in rows.items() if count is not None}
+    worth = sum(known.values()) >= Settings.of(spark).full_rows
+    return known if len(known) == len(rows) and worth else None
 
 
 def _other_names(names: tuple[str, ...], schema: StructType) -> str | None:

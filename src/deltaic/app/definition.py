@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import ConfigurationError
+from deltaic.plan.maintain import Form
 from deltaic.sql.statements import Policy
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ RECORDED_SETTINGS = (
 )
 """The session settings that decide what a query means; every refresh sets them as the creator had them."""
 
-TECHNIQUE, COUNTS, KEY, REFERS = "deltaic.technique", "deltaic.counts", "deltaic.key.", "deltaic.references."
-"""Properties of views: what it is kept by; whether counts of derivations are stored; a key of a source; what it refers
-to."""
+TECHNIQUE, COUNTS, STRATA = "deltaic.technique", "deltaic.counts", "deltaic.strata"
+KEY, REFERS = "deltaic.key.", "deltaic.references."
+"""Properties of views: what it is kept by; whether counts of derivations are stored, and the sets inside it; a key of a
+source; what it refers to."""
 _REFERENCE = re.compile(r"\s*([^()]+?)\s+REFERENCES\s+(\S+?)\s*\(([^()]+)\)\s*", re.IGNORECASE)
 TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "recompute")
 
@@ -50,8 +52,12 @@ class Definition:
     policy: Policy = Policy.AUTO
     settings: Mapping[str, str] = field(default_factory=dict)
     technique: str = "auto"
-    counts: bool = True
-    """Whether a view that is a set stores how often each of its rows is derived."""
+    counts: bool | None = None
+    """Whether a view that is a set is to store how often each of its rows is derived, if that was told."""
+    strata: bool | None = None
+    """Whether it is to store the sets inside it."""
+    form: Form | None = None
+    """What was decided of the two when it was made."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the name of a source, columns that are a key of it: relied on, not checked."""
     references: Mapping[str, str] = field(default_factory=dict)
@@ -76,7 +82,8 @@ class Definition:
         for name in ("columns", "given", "partitioned_by", "clustered_by"):
             raw[name] = tuple(raw[name])
         keys = {source: tuple(columns) for source, columns in raw.pop("keys", {}).items()}
-        return Definition(**{**raw, "policy": Policy(raw["policy"]), "keys": keys})
+        form = Form(**raw.pop("form")) if raw.get("form") else Form(raw["counts"] is not False)
+        return Definition(**{**raw, "policy": Policy(raw["policy"]), "keys": keys, "form": form})
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
@@ -91,7 +98,8 @@ class Told:
     """What the properties of a view say."""
 
     technique: str
-    counts: bool
+    counts: bool | None
+    strata: bool | None
     keys: Mapping[str, tuple[str, ...]]
     references: Mapping[str, str]
 
@@ -111,9 +119,10 @@ def references_in(text: str) -> Iterator[tuple[tuple[str, ...], str, tuple[str, 
 def checked_properties(properties: Mapping[str, str]) -> Told:
     """A `deltaic.` property that means nothing is refused."""
     for key, value in properties.items():
-        known = key in (TECHNIQUE, COUNTS) or any(key.startswith(p) and len(key) > len(p) for p in (KEY, REFERS))
+        named = any(key.startswith(prefix) and len(key) > len(prefix) for prefix in (KEY, REFERS))
+        known = named or key in (TECHNIQUE, COUNTS, STRATA)
         if key == PROPERTY or (key.startswith("deltaic.") and not known):
-            known_ones = f"{TECHNIQUE}, {COUNTS}, {KEY}<source>, {REFERS}<source>"
+            known_ones = f"{TECHNIQUE}, {COUNTS}, {STRATA}, {KEY}<source>, {REFERS}<source>"
             raise ConfigurationError(f"{key} is not a property of views", hint=f"Known: {known_ones}.")
         feed = key == "delta.enableChangeDataFeed" and value.lower() == "true"
         if feed and properties.get("delta.columnMapping.mode", "name").lower() != "none":
@@ -125,21 +134,25 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
             raise ConfigurationError(
                 f"{TECHNIQUE} = {value!r} is not a technique", hint=f"Known: {', '.join(TECHNIQUES)}."
             )
-        if key == COUNTS and value.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{COUNTS} = {value!r} is neither true nor false")
+        if key in (COUNTS, STRATA) and value.lower() not in ("true", "false"):
+            raise ConfigurationError(f"{key} = {value!r} is neither true nor false")
         if key.startswith(REFERS) and not all(map(_REFERENCE.fullmatch, value.split(";"))):
             raise ConfigurationError(
                 f"{key} = {value!r} is not a reference", hint="As in: customer_id REFERENCES customers (id)."
             )
-    if properties.get(COUNTS, "true").lower() == "false" and properties.get(TECHNIQUE) == "counting":
-        raise ConfigurationError(
-            f"{TECHNIQUE} = 'counting' stores counts, and {COUNTS} is false", hint="Leave one of them out."
-        )
+    told = {key: properties[key].lower() == "true" for key in (COUNTS, STRATA) if key in properties}
+    for key in told if properties.get(TECHNIQUE) == "counting" else ():
+        if not told[key]:
+            what = "counts" if key == COUNTS else "the sets inside a view"
+            raise ConfigurationError(
+                f"{TECHNIQUE} = 'counting' stores {what}, and {key} is false", hint="Leave one of them out."
+            )
     keys = {key[len(KEY) :]: named_columns(value) for key, value in properties.items() if key.startswith(KEY)}
     references = {key[len(REFERS) :]: value for key, value in properties.items() if key.startswith(REFERS)}
     return Told(
         properties.get(TECHNIQUE, "auto"),
-        properties.get(COUNTS, "true").lower() == "true",
+        told.get(COUNTS),
+        told.get(STRATA),
         keys,
         references,
     )

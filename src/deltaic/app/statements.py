@@ -137,7 +137,7 @@ class Executor:
         with self.warehouse.lock():
             schema, name = self.catalog.qualified(statement.name)
             old = self.catalog.definition(schema, name)
-            definition = replace(old, query=statement.query, given=())
+            definition = replace(old, query=statement.query, given=(), form=None)
             self.materialize(definition, None, replacing=True)
         return self.nothing()
 

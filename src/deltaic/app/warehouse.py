@@ -282,9 +282,12 @@ class Warehouse:
             if stamp == known[0]:
                 return known[1]
         with self.session_for(definition) as session:
-            compiled = compile_view(definition, self.catalog, session, self.unique_of)
+            compiled = self.compile(definition, session)
         self._compiled[definition.full_name] = (self.stamp(definition, compiled), compiled)
         return compiled
+
+    def compile(self, definition: Definition, session: SparkSession) -> Compiled:
+        return compile_view(definition, self.catalog, session, self.unique_of, use_rs=self.use_rs)
 
     def stamp(self, definition: Definition, compiled: Compiled) -> object:
         found: list[object] = [definition.to_json()]
@@ -352,6 +355,7 @@ class Warehouse:
             settings=recorded_settings(self.spark),
             technique=told.technique,
             counts=told.counts,
+            strata=told.strata,
             keys=told.keys,
             references=told.references,
             comment=create.comment,
@@ -363,7 +367,7 @@ class Warehouse:
     def compile_new(self, definition: Definition) -> Compiled:
         """Compiles with the text in its place in the statement, so that errors point there; keeps it bare."""
         with self.session_for(definition) as session:
-            compiled = compile_view(definition, self.catalog, session, self.unique_of)
+            compiled = self.compile(definition, session)
         return replace(compiled, definition=replace(compiled.definition, query=definition.query.strip()))
 
     def explain_create(self, create: CreateView) -> str:

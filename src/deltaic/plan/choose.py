@@ -34,7 +34,7 @@ from deltaic.delta.rules import key_exprs
 from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import hidden_columns
 from deltaic.plan.change import change_table
-from deltaic.plan.maintain import ROW_KEY, Known, Maintenance, Way
+from deltaic.plan.maintain import ROW_KEY, Form, Known, Maintenance, Way
 from deltaic.plan.outer import Mark, marked
 from deltaic.plan.padding import without_padding
 from deltaic.plan.program import sets_program
@@ -43,6 +43,7 @@ from deltaic.plan.strata import Stratum, expanded, stratified
 from deltaic.plan.strata import hidden_columns as hidden_columns_of_strata
 
 KEY_PREFIX = "__deltaic_k"
+_USUAL = Form()
 
 
 def choose(
@@ -50,7 +51,7 @@ def choose(
     technique: str = "auto",
     partitioned: frozenset[int] = frozenset(),
     *,
-    counts: bool = True,
+    form: Form = _USUAL,
     declared: Declared = MappingProxyType({}),
     references: tuple[Reference, ...] = (),
 ) -> Maintenance | Reason:
@@ -58,8 +59,8 @@ def choose(
 
     A view may be pinned to "base", which allows no other rule, or to one of the techniques that others are measured by.
 
-    Without `counts` a set of rows is kept by a reducing algorithm, from what is known of `declared` keys and
-    `references`.
+    `form` says what is stored of sets: without counts, a set of rows is kept by a reducing algorithm, from what is
+    known of `declared` keys and `references`.
 
     `partitioned` are the places of STRING columns by which the view's table is partitioned. Delta reads '' there back
     as NULL, so none of them is a key."""
@@ -71,7 +72,7 @@ def choose(
     unstorable: str | None = None
     if technique in ALGORITHMS and SetQuery.of(_top(query)) is None:
         return _no_set(technique)
-    for found in _layered_candidates(query, technique, partitioned, counts):
+    for found in _layered_candidates(query, technique, partitioned, form):
         candidate = replace(found, technique=technique, declared=declared, references=references)
         if candidate.layered is not None:
             candidate = replace(candidate, layered=replace(candidate.layered, technique=technique))
@@ -112,20 +113,21 @@ def _shaky(way: Maintenance, known: Known) -> list[tuple[Node, Expr]]:
 
 
 def _layered_candidates(
-    query: Project, technique: str, partitioned: frozenset[int], counts: bool
+    query: Project, technique: str, partitioned: frozenset[int], form: Form
 ) -> Iterator[Maintenance]:
-    """For a view that is pinned to counting, those over the sets inside it come first."""
-    if technique == "counting":
+    """For a view that stores the sets inside it, those over these come first."""
+    if technique == "counting" or (form.strata and technique == "auto"):
         cut, strata = stratified(query, _top(query))
         assert isinstance(cut, Project)
-        for way in _candidates(cut, technique, partitioned, counts) if strata else ():
-            if way.bags:  # one kind of rows that are not shown is enough: touched groups are computed anew
+        for way in _candidates(cut, technique, partitioned, form.counts) if strata else ():
+            # one kind of rows that are not shown is enough: touched groups are computed anew
+            if way.bags or way.marks or way.way is Way.SETS:
                 continue
             more = hidden_columns_of_strata(strata, shown=SHOWN not in way.root.fields)
             inner = replace(way, root=Project(way.root, (*keep(way.root), *more)))
             top = way.kept and replace(way.kept, top=_expanded_top(way.kept.top, strata))
             yield replace(inner, root=expanded(inner.root, strata), kept=top, strata=strata, layered=inner)
-    yield from _candidates(query, technique, partitioned, counts)
+    yield from _candidates(query, technique, partitioned, form.counts)
 
 
 def _expanded_top(top: Aggregate, strata: tuple[Stratum, ...]) -> Aggregate:

@@ -27,6 +27,7 @@ from deltaic.plan.steps import (
     SourceRead,
     Step,
     StoredView,
+    without,
 )
 
 SCAN, JOINED, LOOKED_AT, HERE, WRITTEN = 3e-7, 3e-7, 4e-8, 2e-7, 2.5e-6
@@ -44,6 +45,8 @@ OVERWRITE, MERGE, RS_MERGE, MARK, FOLD = 1.0, 2.5, 0.1, 0.05, 0.2
 """A commit: of a whole view, of a delta by Spark, by delta-rs, by marking rows; and what a marked row costs later."""
 WHOLE_ROWS = 20_000
 """A view of so few rows is written whole without Spark."""
+ENDS = 0.5
+"""How often nothing is left that may come or go before an algorithm is through."""
 RARELY = 0.1
 """How often groups that their change does not tell are met."""
 RS_MERGE_BYTES = 1 / 30e6
@@ -132,9 +135,26 @@ def price_of_steps(
     known: Known,
     writing: float,
 ) -> Predicted:
-    """Steps that wait for something to be seen are taken to be run, but for those that look for equal rows, and some
-    of the times for groups that must be computed again."""
+    """Steps that wait for something to be seen are taken to be run, but for those that look for equal rows; some of the
+    times for groups that must be computed again; and every other time for what an algorithm may end before."""
     delta = delta_rows(program, known)
+    whole = _spent(steps, reads, view, program, delta)
+    sure = without(steps, _may_be_left_out)
+    if len(sure) == len(steps):
+        return Predicted(*whole, writing, delta)
+    least = _spent(sure, reads, view, program, delta)
+    reading, computing = (ENDS * one + (1 - ENDS) * all_ for one, all_ in zip(least, whole, strict=True))
+    return Predicted(reading, computing, writing, delta)
+
+
+def _may_be_left_out(step: Step) -> bool:
+    return isinstance(step, Compute) and step.only is Only.CANDIDATES
+
+
+def _spent(
+    steps: Sequence[Step], reads: Mapping[str, SourceRead], view: StoredView, program: Program, delta: float
+) -> tuple[float, float]:
+    """Seconds for reading, and for computing."""
     reading = computing = 0.0
     for step in steps:
         if step.only is Only.AGAIN:
@@ -159,7 +179,7 @@ def price_of_steps(
                 computing += QUERY + _joins(step, program) * (STAGE + CARRIED * delta)
             case FindRows():
                 computing += 0.0 if view.marked else QUERY + STAGE
-    return Predicted(reading, computing, writing, delta)
+    return reading, computing
 
 
 def price_of_write(writer: str, way: Maintenance, delta: float, view: StoredView, view_bytes: int) -> float:

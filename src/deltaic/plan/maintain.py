@@ -46,6 +46,18 @@ class Way(Enum):
 
 
 @dataclass(frozen=True)
+class Form:
+    """What a view stores of its sets: how often each row is derived; and the sets inside it, with their counts."""
+
+    counts: bool = True
+    strata: bool = False
+
+    def __str__(self) -> str:
+        counts, strata = ("with" if there else "without" for there in (self.counts, self.strata))
+        return f"{counts} counts, {strata} the sets inside it"
+
+
+@dataclass(frozen=True)
 class Known:
     """What is known of the sources before a refresh is derived."""
 

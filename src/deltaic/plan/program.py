@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_equal, text
@@ -352,12 +353,22 @@ def _is_light(node: Node) -> bool:
     )
 
 
+def _known_above(known: Known, strata: Sequence[str], moved: set[str]) -> Known:
+    """What is known of sources and strata: these have no more rows than the view that stores them."""
+    rows = dict.fromkeys(strata, known.rows[VIEW]) if VIEW in known.rows else {}
+    told = known.changed <= known.changes.keys()
+    changes = dict.fromkeys(moved, sum(known.changes.values())) if told else {}
+    return replace(
+        known, changed=known.changed | moved, rows={**known.rows, **rows}, changes={**known.changes, **changes}
+    )
+
+
 def program_for(way: Maintenance, known: Known) -> Program | None:
     """What a refresh computes; None if nothing that the view reads has changed."""
     layers: Layers | None = None
     if way.layered is not None:
         moved = {s.source for s in way.strata if known.changed & set(sources(expanded(s.node, way.strata)))}
-        known = replace(known, changed=known.changed | moved)
+        known = _known_above(known, [s.source for s in way.strata], moved)
         strata, way = way.strata_table, way.layered
         derivation = way.derivation(known)
         layers = Layers(strata, derivation)

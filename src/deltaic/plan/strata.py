@@ -1,8 +1,8 @@
 """Counting with set semantics (Gupta, Mumick, Subrahmanian, algorithm 4.1 with statement 2): strata and their counts.
 
-A set inside a view, a DISTINCT or the right side of IN, EXISTS and their negations, is a *stratum*. The view stores its
-rows with how often each is derived, in its own table and its own commits; the user does not see them. A change is added
-to the counts of the rows it touches, and
+A set inside a view, a DISTINCT, a side of INTERSECT and EXCEPT, or the right side of IN, EXISTS and their negations, is
+a *stratum*. The view stores its rows with how often each is derived, in its own table and its own commits; the user
+does not see them. A change is added to the counts of the rows it touches, and
 
     d(stratum)  =  the rows whose count crosses zero, +1 or -1                               statement 2
 
@@ -43,8 +43,11 @@ from deltaic.algebra.nodes import (
     sources,
     with_leaves,
 )
+from deltaic.algebra.set_operations import SetOperation
 from deltaic.algebra.stability import unstable_columns
 from deltaic.delta.groups import SET_PREFIX
+from deltaic.delta.joins import JoinTrees
+from deltaic.delta.near import LARGE
 from deltaic.delta.rules import Binding, Derivation, Stage, never_negative
 
 STRATUM, DERIVATIONS, VALUE_PREFIX = "__deltaic_stratum", "__deltaic_derivations", "__deltaic_t"
@@ -91,6 +94,10 @@ class _Cutting:
         return self.cut(node) if not isinstance(node, Aggregate) else replace(node, input=self.cut(node.input))
 
     def cut(self, node: Node) -> Node:
+        operation = SetOperation.of(node)
+        if operation is not None:
+            left, right = (self.cut(side) for side in operation.sides())
+            return operation.joined(left, right)
         node = _with_inputs(node, self.cut)
         match node:
             case Aggregate() if not node.aggregates:
@@ -187,10 +194,13 @@ class StrataTable:
         scan = Filter(Scan(self.view, (*columns, *marks)), join_parts(col(kind), f" = {stratum.number}"))
         return Project(scan, tuple(item for item in keep(scan) if item.name != kind))
 
-    def counted(self, stratum: Stratum, delta: Node) -> Project:
-        """The rows that the delta of the stratum's input touches, with how often they were derived and are."""
+    def moved(self, stratum: Stratum, delta: Node) -> Filter:
+        """How much more or less often each row is derived, by the delta of the stratum's input."""
         total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
-        moved = Filter(Aggregate(delta, stratum.node.groups, (total,)), join_parts(col(WEIGHT), " <> 0"))
+        return Filter(Aggregate(delta, stratum.node.groups, (total,)), join_parts(col(WEIGHT), " <> 0"))
+
+    def counted(self, stratum: Stratum, moved: Node) -> Project:
+        """These rows with how often they were derived and are."""
         was = self.stored(stratum, _WAS)
         names = stratum.node.columns
         on = conjunction(*(null_safe_equal(col(name), col(name + _WAS)) for name in names))
@@ -242,7 +252,10 @@ class Layers:
             what = f"how often each row of stratum {stratum.number} is derived, that the change of {label} touches"
             after = self.only_after(stratum.node)
             stage = Stage(stratum.number, what, number=0, last=True, after=after)
-            counted = self.derivation.bind("counted", self.table.counted(stratum, found), stage=stage)
+            moved: Node = self.table.moved(stratum, found)
+            if isinstance(self.derivation, JoinTrees) and self.derivation.rows.get(self.table.view, 0) >= LARGE:
+                moved = self.derivation.bind("derived", moved)  # a large view is read near the rows in it
+            counted = self.derivation.bind("counted", self.table.counted(stratum, moved), stage=stage)
             what = f"the rows of stratum {stratum.number} that came to be derived, and that are no longer"
             stage = Stage(stratum.number, what, f"stratum {stratum.number} of {label}", after=after)
             self.counts.append((stratum, counted))

@@ -25,6 +25,7 @@ from deltaic.algebra.nodes import (
     keep,
 )
 from deltaic.algebra.reasons import Code
+from deltaic.algebra.set_operations import is_present
 from deltaic.sql.block import Block, Context, distinct
 from deltaic.sql.from_clause import Relation, lower_from
 from deltaic.sql.parse import Span, Text, span_of, start_of
@@ -175,8 +176,7 @@ class Lowering:
         rows = keep(counted)[:-2]
         common = isinstance(tree, exp.Intersect)
         if distinct_rows:
-            present = join_parts(here, " > 0 AND ", there, " > 0" if common else " = 0")
-            return Project(Filter(counted, present), rows)
+            return Project(Filter(counted, is_present(here, there, common=common)), rows)
         copies = join_parts("least(", here, ", ", there, ")") if common else join_parts(here, " - ", there)
         generator = join_parts("explode(array_repeat(0, CAST(greatest(", copies, ", 0L) AS INT)))")
         number = Field(self.context.names.fresh("copy"), "int", False)
