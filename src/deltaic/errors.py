@@ -82,6 +82,12 @@ class HistoryGone(SourceError):
     code = "HISTORY_GONE"
 
 
+class TimeError(DeltaicError):
+    """A time that is not one, or not one that a view can be at."""
+
+    code = "TIME"
+
+
 class UnsupportedError(DeltaicError):
     """A statement or feature that this version refuses by name."""
 

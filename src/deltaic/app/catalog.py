@@ -108,6 +108,15 @@ class Catalog(ABC):
         return None
 
     @abstractmethod
+    def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
+        """A table of Deltaic's own, of a view or of the warehouse, there or not; and where it is to be made, if the
+        catalog does not decide it."""
+
+    @abstractmethod
+    def discard_hidden(self, kind: str, schema: str, name: str) -> None:
+        """Deletes such a table of a view, if it is there."""
+
+    @abstractmethod
     def remove(self, definition: Definition) -> None:
         """Deletes a view's table."""
 
@@ -213,6 +222,15 @@ class LocalCatalog(Catalog):
             return table_named(self.spark, (schema, name))
         return None
 
+    def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
+        parts = [part.lower() for part in (kind, schema, name) if part]
+        return table_at(self.root.joinpath(".deltaic", *parts), f"{schema}.{name}'s {kind}" if name else kind), None
+
+    def discard_hidden(self, kind: str, schema: str, name: str) -> None:
+        folder = Path(str(self.hidden(kind, schema, name)[0].path))
+        if folder.exists():
+            self.discard(folder)
+
     def remove(self, definition: Definition) -> None:
         self.discard(self.folder(definition.schema, definition.name))
 
@@ -301,6 +319,18 @@ class SessionCatalog(Catalog):
         if not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
             return None
         return table_named(self.spark, (schema, name))
+
+    def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
+        place, table = schema or "default", f"{RESERVED}{kind}_{name}" if name else f"{RESERVED}{kind}"
+        relation = f"{quote(place)}.{quote(table)}"
+        location = f"{self.path.rstrip('/')}/{place}/{table}" if self.path else None
+        told = f"{schema}.{name}'s {kind}" if name else kind
+        if not self.spark.catalog.tableExists(relation):
+            return TableRef(told, relation, None), location
+        return TableRef(told, relation, table_named(self.spark, (place, table)).path), location
+
+    def discard_hidden(self, kind: str, schema: str, name: str) -> None:
+        self.spark.sql(f"DROP TABLE IF EXISTS {self.hidden(kind, schema, name)[0].relation}")
 
     def remove(self, definition: Definition) -> None:
         relation = f"{quote(definition.schema)}.{quote(BACKING + definition.name)}"

@@ -37,7 +37,7 @@ from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
-from deltaic.store.table import Snapshot
+from deltaic.store.table import Snapshot, TableRef
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ class Plan:
     """What an incremental refresh is written by: spark, delta-rs, or marks (deletion vectors)."""
     choice: Choice | None = None
     """What an incremental refresh and a recompute were predicted to take, where there was a choice."""
+    kept: TableRef | None = None
+    """The kept delta that is applied, if one is."""
 
 
 class Planner:
@@ -77,8 +79,10 @@ class Planner:
         *,
         odd_texts: bool = False,
         together: Together | None = None,
+        looking: bool = False,
     ) -> None:
-        self.warehouse, self.odd_texts, self.together = warehouse, odd_texts, together
+        """`looking`: nothing will be written, and so nothing marked in the view's files."""
+        self.warehouse, self.odd_texts, self.together, self.looking = warehouse, odd_texts, together, looking
         self.use_rs = warehouse.use_rs and not odd_texts
 
     def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
@@ -266,7 +270,7 @@ class Planner:
         possible = ["spark"]
         if self.use_rs and few(reads) and table.can_use_rs(snapshot):
             possible.append("delta-rs")
-        if self.use_rs and table.why_not_marked(key) is None:
+        if self.use_rs and not self.looking and table.why_not_marked(key) is None:
             possible.append("marks")
         if settings.writer in possible:
             possible = [settings.writer]

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 
 class Desk:
-    def __init__(self, session: SparkSession, compiled: Compiled, plan: Plan, measured: Measurement) -> None:
+    def __init__(
+        self, session: SparkSession, compiled: Compiled, plan: Plan, measured: Measurement, *, use_rs: bool
+    ) -> None:
         self.session, self.compiled, self.plan, self.measured = session, compiled, plan, measured
+        self.use_rs = use_rs
         self.table = plan.table
         self.kept: list[DataFrame] = []
         self.borrowed: list[DataFrame] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,15 +17,17 @@ from deltaic.app.desk import Desk
 from deltaic.app.reach import reach
 from deltaic.app.shared import Shared
 from deltaic.delta.reduce import FLAGS
+from deltaic.delta.timed import TIME
 from deltaic.errors import HistoryGone
+from deltaic.plan.kept import KEPT
 from deltaic.plan.maintain import VIEW
 from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name, without
 from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
-from deltaic.store.change import RS_ROWS
+from deltaic.store.change import RS_ROWS, plan_change, read_change_rs
 from deltaic.store.literals import among
 from deltaic.store.log import Log
 from deltaic.store.lookup import find_rows
-from deltaic.store.state import STATE_ROWS, read_counts_rs
+from deltaic.store.state import STATE_ROWS, read_counts_rs, read_interval_rs
 from deltaic.store.table import TableRef
 
 if TYPE_CHECKING:
@@ -48,6 +51,12 @@ class Reading:
         self.nodes: dict[str, Node] = {}
 
     def read_change(self, step: ReadChange) -> None:
+        if step.source == KEPT:
+            self.read_kept(step)
+            return
+        if step.times:
+            self.read_timed(step)
+            return
         source, read = self.desk.compiled.sources[step.source], self.desk.plan.reads[step.source]
         assert read.change_from is not None
         assert read.change_upto is not None
@@ -66,6 +75,52 @@ class Reading:
         rows, fresh = self.shared.change(source.ref, read.change_kind, read.change_from, read.change_upto, list(used))
         wanted = self.schema(source.ref, read.new, [(name, name) for name in step.columns])
         self.named_arrow(rows, fresh, wanted.add(StructField(WEIGHT, LongType(), False)), source.ref, step)
+
+    def read_kept(self, step: ReadChange) -> None:
+        """The rows of the kept delta that are applied; in this process, where they are few."""
+        read, kept = self.desk.plan.reads[KEPT], self.desk.plan.kept
+        assert kept is not None
+        if not step.sql:
+            assert read.change_from is not None
+            assert read.change_upto is not None
+            version, columns = Log(kept).version(), [*step.columns, WEIGHT]
+            rows = read_interval_rs(kept, version, columns, TIME, read.change_from, read.change_upto)
+            counts = rows[WEIGHT].to_numpy()
+            places = pa.array([n for n, count in enumerate(counts) for _ in range(abs(int(count)))], pa.int64())
+            signs = pc.sign(rows[WEIGHT]).cast(pa.int64())
+            rows = rows.set_column(rows.num_columns - 1, WEIGHT, signs).take(places)
+            wanted = self.schema(kept, version, [(name, name) for name in columns])
+            self.named_arrow(rows, True, wanted, kept, step)
+            return
+        frame = self.desk.session.sql(step.sql)
+        self.desk.named(self.desk.keep(frame) if self.desk.uses(step) > 1 else frame, step)
+
+    def read_timed(self, step: ReadChange) -> None:
+        """The change of each commit, with its time: by delta-rs where all of them can be."""
+        source, read = self.desk.compiled.sources[step.source], self.desk.plan.reads[step.source]
+        log, columns = Log(source.ref, self.desk.session), [name for name in step.columns if name != TIME]
+        wanted = self.schema(source.ref, read.new, [(name, name) for name in columns])
+        wanted = wanted.add(StructField(WEIGHT, LongType(), False)).add(StructField(TIME, LongType(), False))
+        here: list[pa.Table] = []
+        frames: list[DataFrame] = []
+        for version, time in step.times:
+            change = plan_change(log, version - 1, version, columns, allow_rs=self.desk.use_rs)
+            if change.kind == "none":
+                continue
+            if change.sql:
+                frames.append(self.desk.session.sql(f"SELECT *, {time}L AS `{TIME}` FROM ({change.sql})"))
+                continue
+            rows = read_change_rs(source.ref, change.kind, change.after, change.upto, columns)
+            here.append(rows.append_column(TIME, pa.array([time] * rows.num_rows, pa.int64())))
+        whole = pa.concat_tables(here, promote_options="permissive") if here else None
+        if whole is not None and not frames:
+            self.named_arrow(whole, True, wanted, source.ref, step)
+            return
+        if whole is not None:
+            self.desk.scanned(source.ref, whole.num_rows, 0)
+            frames.append(arrow_to_spark(self.desk.session, whole, wanted))
+        frame = reduce(lambda one, two: one.unionByName(two), frames)
+        self.desk.named(self.desk.keep(frame) if self.desk.uses(step) > 1 else frame, step)
 
     def frame_of(self, step: Compute) -> DataFrame:
         """What a step computes; what views refreshed together have in common, the first of them."""

@@ -17,6 +17,7 @@ from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared
 from deltaic.app.why_full import recoverable
 from deltaic.errors import NotIncremental
+from deltaic.plan.kept import KEPT
 from deltaic.sql.statements import Policy
 from deltaic.store.rs import is_not_text
 from deltaic.store.table import first_line
@@ -105,7 +106,7 @@ class Refresher:
             rows_changed=outcome.rows_changed,
             jobs=outcome.jobs,
             seconds=seconds,
-            versions={key: r.new for key, r in plan.reads.items()},
+            versions={key: r.new for key, r in plan.reads.items() if key != KEPT},
             timings=timings,
             written_by=outcome.written_by,
             predicted=plan.choice.seconds if plan.choice else {},

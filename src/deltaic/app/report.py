@@ -62,6 +62,8 @@ class Report:
     files_read: Mapping[str, int] | None = field(default_factory=dict)
     """Data files that were read, per source, as often as they were; reading a change tells none."""
     files_there: Mapping[str, int | None] = field(default_factory=dict)
+    time: int | None = None
+    """The time that the view, or its kept delta, was brought to, where one was asked for."""
     stages: tuple[Reduced, ...] = ()
     """By a reducing algorithm: its relations, one after the other. The last is where it had no candidates left."""
 
@@ -81,6 +83,7 @@ class Report:
             ("rows changed", _count(self.rows_changed)),
             ("Spark jobs", _count(self.jobs)),
             ("seconds", f"{self.seconds:.3f}"),
+            *([("time", str(self.time))] if self.time is not None else []),
             ("sources at", ", ".join(f"{name} v{v}" for name, v in self.versions.items())),
         ]
         if self.written_by:

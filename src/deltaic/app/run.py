@@ -92,7 +92,7 @@ class Run:
             spare_subqueries(self.session)
         assert self.plan.progress is not None
         with measure(self.session) as measured:
-            self.desk = Desk(self.session, self.compiled, self.plan, measured)
+            self.desk = Desk(self.session, self.compiled, self.plan, measured, use_rs=self.use_rs)
             self.reading = Reading(self.desk, self.shared)
             self.writing = Writing(self.desk, self.plan.progress)
             try:

@@ -26,6 +26,8 @@ class Settings:
     """A view in more files than this is folded into fewer, once a refresh has marked rows in it."""
     common_rows: int = 100_000
     """The delta of a join that views refreshed together share is computed once if its tables have so many rows."""
+    propagate_rows: int = 100_000
+    """A step of propagation takes commits until they have so many rows; at least one."""
     writer: str = "auto"
     """How deltas are written: `spark`, `delta-rs` or `marks` (deletion vectors) is taken wherever it is possible."""
 

@@ -9,6 +9,7 @@ from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Reason
 from deltaic.app.catalog import LocalCatalog, path_source
 from deltaic.app.choice import first_price
+from deltaic.app.clock import KEPT_DELTA
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
@@ -76,7 +77,7 @@ class Executor:
             case CreateView():
                 return self.create(statement)
             case RefreshView():
-                report = self.warehouse.refresh(_dotted(statement.name), full=statement.full)
+                report = self.warehouse.refresh(_dotted(statement.name), full=statement.full, as_of=statement.as_of)
                 return self.rows([{"result": line} for line in str(report).splitlines()])
             case ExplainCreate():
                 return self.lines(self.warehouse.explain_create(statement.create))
@@ -201,6 +202,7 @@ class Executor:
             self.check_readers(definition.full_name)
             self.catalog.unregister(definition.schema, definition.name)
             self.catalog.remove(definition)
+            self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
         return self.nothing()
 
     def check_readers(self, full_name: str) -> None:

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.choice import seconds_of
+from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import Definition, checked_properties, recorded_settings
 from deltaic.app.explain import explain_create, explain_refresh
+from deltaic.app.looking import Looker
+from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
 from deltaic.app.settings import Settings
@@ -118,20 +121,43 @@ class Warehouse:
         """Runs the statements of a script, one after the other."""
         return [self.sql(statement) for statement in split_statements(text)]
 
-    def table(self, name: str) -> DataFrame:
-        """A table or view as a DataFrame."""
+    def table(self, name: str, *, as_of: AsOf | None = None) -> DataFrame:
+        """A table or view as a DataFrame; a view also as of a time, which leaves it where it is."""
         schema, plain = self.split(name)
+        if as_of is not None:
+            return Looker(self, self.definition(name)).table(as_of)
         if (schema.lower(), plain.lower()) in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
             definition = self.catalog.definition(schema, plain)
             return self.spark.sql(self.catalog.reading(definition))
         return self.spark.table(name)
 
-    def refresh(self, name: str | None = None, *, full: bool = False) -> Report | list[Report]:
-        """Refreshes one view; without a name all views, in dependency order, to one common time."""
-        if name is not None:
-            with self.lock():
-                return Refresher(self).refresh(self.definition(name), full=full)
-        return self.refresh_all(full=full)
+    def refresh(
+        self, name: str | None = None, *, full: bool = False, as_of: AsOf | None = None
+    ) -> Report | list[Report]:
+        """Refreshes one view, `as_of` a time between its own and now; without a name all views, in dependency order,
+        to one common time."""
+        if name is None:
+            if as_of is not None:
+                raise ConfigurationError("as_of is for one view: refresh(name, as_of=...)")
+            return self.refresh_all(full=full)
+        with self.lock():
+            definition = self.definition(name)
+            if as_of is None:
+                return Refresher(self).refresh(definition, full=full)
+            clock = Clock(self)
+            moment = clock.moment(definition)
+            at = clock.time_meant(moment, as_of)
+            report = Refresher(self).refresh(definition, full=full, pins=clock.pins(moment, at))
+            return replace(report, time=at)
+
+    def propagate(self, name: str, *, upto: AsOf | None = None, steps: int | None = None) -> list[Report]:
+        """Computes what changed of a view since its kept delta's high-water mark, and keeps it; in as many steps as it
+        takes, or in some. The view stays as it is."""
+        return list(Propagator(self, self.definition(name)).propagate(upto, steps))
+
+    def apply(self, name: str, *, to: AsOf | None = None) -> Report:
+        """Folds the kept delta into the view, up to a time; without one, up to the high-water mark."""
+        return Propagator(self, self.definition(name)).apply(to)
 
     def refresh_all(self, *, full: bool = False) -> list[Report]:
         from deltaic.app.progress import progress_bar

@@ -76,7 +76,7 @@ class JoinTrees(Derivation):
         sizes = graph.sizes(self.rows, self.changes, self.changed)
         tree = best(sizes)
         self.planned.append(PlannedJoin(graph, sizes, tree))
-        return _Terms(self, graph, sizes).delta(tree)
+        return Terms(self, graph, sizes).delta(tree)
 
     def delta_in_common(self, shaped: Shaped, node: Node) -> Node:
         """The delta of the join in its common form, with the columns of all, as a binding; and this node's of it."""
@@ -91,7 +91,7 @@ class JoinTrees(Derivation):
 
 
 @dataclass
-class _Terms:
+class Terms:
     derivation: JoinTrees
     graph: Graph
     sizes: Sizes

@@ -43,6 +43,7 @@ from deltaic.delta.sets import ALGORITHMS
 from deltaic.plan.bags import KIND
 from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
+from deltaic.plan.kept import KEPT, Body, body_of, timed_bindings
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
 from deltaic.plan.strata import STRATUM, Layers, expanded
 
@@ -353,6 +354,15 @@ def _is_light(node: Node) -> bool:
     )
 
 
+def timed_program(body: Body, known: Known) -> Program | None:
+    """What one step of propagation appends to the kept delta, under the name DELTA."""
+    found = timed_bindings(body, known)
+    if found is None:
+        return None
+    derivation, (*below, last) = found
+    return _inlined(Program(_narrowed(derivation, (*below, replace(last, name=DELTA)))))
+
+
 def _known_above(known: Known, strata: Sequence[str], moved: set[str]) -> Known:
     """What is known of sources and strata: these have no more rows than the view that stores them."""
     rows = dict.fromkeys(strata, known.rows[VIEW]) if VIEW in known.rows else {}
@@ -363,8 +373,22 @@ def _known_above(known: Known, strata: Sequence[str], moved: set[str]) -> Known:
     )
 
 
+def _applying(way: Maintenance, known: Known) -> Program | None:
+    """What applying a kept delta computes: the view over its body, which is a source with this change."""
+    body = body_of(way)
+    assert isinstance(body, Body)
+    above = replace(known, changed=frozenset({KEPT}))
+    program = program_for_way(body.above, above)
+    moved = frozenset(sources(body.node))
+    return program and replace(
+        program, bindings=tuple(replace(b, node=body.told(b.node, moved)) for b in program.bindings)
+    )
+
+
 def program_for(way: Maintenance, known: Known) -> Program | None:
     """What a refresh computes; None if nothing that the view reads has changed."""
+    if KEPT in known.changed:
+        return _applying(way, known)
     layers: Layers | None = None
     if way.layered is not None:
         moved = {s.source for s in way.strata if known.changed & set(sources(expanded(s.node, way.strata)))}
@@ -372,8 +396,14 @@ def program_for(way: Maintenance, known: Known) -> Program | None:
         strata, way = way.strata_table, way.layered
         derivation = way.derivation(known)
         layers = Layers(strata, derivation)
-    else:
-        derivation = way.derivation(known)
+        return program_for_way(way, known, derivation, layers)
+    return program_for_way(way, known)
+
+
+def program_for_way(
+    way: Maintenance, known: Known, derivation: Derivation | None = None, layers: Layers | None = None
+) -> Program | None:
+    derivation = derivation or way.derivation(known)
     match way.way:
         case Way.CHANGES if not way.by_groups(known):
             program = changes_program(way, derivation, layers)

@@ -14,6 +14,7 @@ from deltaic.algebra.simplify import simplify
 from deltaic.delta.common import Shape
 from deltaic.delta.near import LARGE
 from deltaic.delta.rules import Binding, Stage, ViewCounts
+from deltaic.plan.kept import KEPT, Body
 from deltaic.plan.maintain import ROW_KEY, VIEW, Known, Maintenance, Way
 from deltaic.plan.program import (
     AGAIN,
@@ -27,6 +28,7 @@ from deltaic.plan.program import (
     program_for,
     rows_artifact,
     rows_put_in,
+    timed_program,
 )
 from deltaic.sql.render import render, stub
 
@@ -59,6 +61,8 @@ class SourceRead:
     """How many it has now."""
     rs_finds: bool = False
     """Whether delta-rs may go through it, however large, for some rows."""
+    times: tuple[tuple[int, int], ...] = ()
+    """Of a timed change: its versions, and their times."""
 
     @property
     def where(self) -> str:
@@ -117,10 +121,13 @@ class ReadCounts(Step):
 
 @dataclass(frozen=True)
 class ReadChange(Step):
-    """Without SQL the change is read by delta-rs."""
+    """Without SQL the change is read by delta-rs.
+
+    `times`: the change of each of these versions, with its time."""
 
     source: str = ""
     columns: tuple[str, ...] = ()
+    times: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,6 +248,24 @@ def refresh_steps(
             steps.append(MarkRows(title, put_in, ARTIFACT, only=Only.DELETES))
         steps.extend(replace(step, only=Only.EQUALS if view.marked else Only.DELETES) for step in needed)
     return steps
+
+
+def propagation_steps(body: Body, reads: Mapping[str, SourceRead], known: Known) -> list[Step]:
+    """What one step of propagation does, but for writing; empty if no source that the body reads has changed."""
+    program = timed_program(body, known)
+    if program is None:
+        return []
+    program = _far(program, frozenset(key for key, read in reads.items() if _read_whole(read)))
+    numbers = {name: n for n, name in enumerate(reads)}
+
+    def named(scan: Scan) -> str:
+        return relation_name(scan, numbers)
+
+    *bindings, last = program.bindings
+    view = StoredView("", None, {})
+    computes: list[Step] = [_compute(binding, named) for binding in bindings]
+    computes.append(ComputeDelta("compute the timed delta", render(last.node, named), DELTA))
+    return _in_order([*_reads(program, reads, numbers, view), *computes])
 
 
 def _near_the_lost(step: Step, view: StoredView) -> Step:
@@ -382,9 +407,11 @@ def _reads(
             continue
         read = reads[source]
         if state is State.CHANGE:
-            span = f"{read.old} to {read.new}"
-            title = f"read the change of {read.name}, versions {span} ({read.change_note})"
-            steps.append(ReadChange(title, read.change_sql or "", name, source=source, columns=tuple(columns)))
+            title = f"read the change of {read.name}, versions {read.old} to {read.new} ({read.change_note})"
+            if source == KEPT:
+                title = f"read the kept delta ({read.change_note})"
+            sql, wanted = read.change_sql or "", tuple(columns)
+            steps.append(ReadChange(title, sql, name, source=source, columns=wanted, times=read.times))
         else:
             version = read.new if state is State.NEW else read.old
             small = state in read.rs_states

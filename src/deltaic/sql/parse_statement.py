@@ -6,7 +6,7 @@ from typing import NoReturn
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from deltaic.errors import ConfigurationError, ParseError, UnsupportedError
+from deltaic.errors import ConfigurationError, ParseError
 from deltaic.sql.parse import Text
 from deltaic.sql.statements import (
     AlterView,
@@ -220,14 +220,19 @@ class _Parser:
     def refresh(self) -> RefreshView:
         name = self.name()
         full = self.take("FULL")
-        if self.words()[:1] in (["VERSION"], ["TIMESTAMP"]):
-            raise UnsupportedError(
-                f"REFRESH ... {self.words()[0]} AS OF is not in this version",
-                at=self.text.position(self.tokens[self.index].start),
-                hint="Leave it out to refresh to the newest state of the sources.",
-            )
+        as_of: int | str | None = None
+        if self.take("VERSION", "AS", "OF"):
+            as_of = self.number()
+        elif self.take("TIMESTAMP", "AS", "OF"):
+            as_of = self.string()
         self.done()
-        return RefreshView(name, full)
+        return RefreshView(name, full, as_of)
+
+    def number(self) -> int:
+        if self.index >= len(self.tokens) or not self.tokens[self.index].text.isdecimal():
+            self.fail("a number is expected")
+        self.index += 1
+        return int(self.tokens[self.index - 1].text)
 
     def create(self) -> CreateView | None:
         start = self.index

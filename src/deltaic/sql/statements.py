@@ -34,6 +34,8 @@ class CreateView:
 class RefreshView:
     name: tuple[str, ...]
     full: bool = False
+    as_of: int | str | None = None
+    """A time: its number, or a timestamp."""
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,12 @@ def read_counts_rs(
     return answer if answer.num_rows <= ANSWER_ROWS else None
 
 
+def read_interval_rs(ref: TableRef, version: int, columns: Sequence[str], time: str, after: int, upto: int) -> pa.Table:
+    """The rows whose time is in an interval."""
+    within = f"{rs_quoted(time)} > {after} AND {rs_quoted(time)} <= {upto}"
+    return _asked(f"SELECT {_wanted({name: name for name in columns})} FROM state WHERE {within}", state=(ref, version))
+
+
 def _asked(sql: str, **tables: tuple[TableRef, int]) -> pa.Table:
     query = deltalake.QueryBuilder()
     for name, (ref, version) in tables.items():

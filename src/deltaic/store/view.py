@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from deltaic.errors import ConcurrentRefresh, ExistsError, SourceError, UnsupportedError
 from deltaic.store import marks, rs_write, write_sql
+from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Commit, Log, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
+from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +28,7 @@ TRANSACTION_APP = "deltaic"
 
 
 _SMALL_FILE = 16_000_000
+_APPENDED = "__deltaic_appended"
 
 
 class ViewTable:
@@ -157,6 +161,19 @@ class ViewTable:
         return list(self.log.snapshot().partition_columns)
 
     # --- either way ---
+
+    @property
+    def exists(self) -> bool:
+        return self._newest() >= 0
+
+    def append(self, rows: pa.Table, progress: Progress, session: SparkSession) -> Commit:
+        """Rows that are here, of a table that loses none."""
+        if self.why_not_rs(rows, []) is None:
+            return self.apply_rs(rows, [], progress)
+        schema = session.sql(f"SELECT * FROM {self.ref.relation}").schema
+        wanted = StructType([StructField(OP, IntegerType(), False), *schema.fields])
+        arrow_to_spark(session, rows, wanted).createOrReplaceTempView(_APPENDED)
+        return self.apply_spark(session, write_sql.append_sql(self.ref.relation, _APPENDED, schema.names), progress)
 
     def commit_progress_only(self, progress: Progress, session: SparkSession | None = None) -> Commit:
         """A delta that nets to nothing still moves the view to its sources' new versions."""

@@ -1,0 +1,126 @@
+"""A view as of another time than its own, without moving it: what a refresh would write, beside what is there."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as sf
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from deltaic.algebra.expr import quote
+from deltaic.app.clock import AsOf, Clock, Moment
+from deltaic.app.decide import Plan, Planner
+from deltaic.app.definition import Definition
+from deltaic.app.propagate import Propagator
+from deltaic.app.run import Run
+from deltaic.app.shared import Shared
+from deltaic.app.stored import recompute_sql
+from deltaic.errors import HistoryGone, TimeError
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.steps import Step, WriteView
+from deltaic.spark.session import fork
+from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.progress import Progress
+from deltaic.store.write_sql import OP
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from deltaic.app.warehouse import Warehouse
+
+
+class Looker:
+    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
+        self.warehouse, self.definition = warehouse, definition
+        self.log = warehouse.view_table(definition).log
+
+    def table(self, as_of: AsOf) -> DataFrame:
+        with self.warehouse.lock():
+            clock = Clock(self.warehouse)
+            moment = clock.moment(self.definition)
+            at = clock.time_meant(moment, as_of)
+            if moment.is_back(at):
+                return self.shown(self.stored(self.version_at(moment, at)))
+            plan = self.plan(moment, at)
+            if plan.mode == "noop":
+                return self.shown(self.stored(self.log.version()))
+            return self.looked_at(plan)
+
+    def plan(self, moment: Moment, at: int) -> Plan:
+        """By the kept delta, where it goes from here to there; else by what the sources say."""
+        propagator = Propagator(self.warehouse, self.definition, looking=True)
+        if propagator.reaches(moment, at):
+            return propagator.apply_plan(at)[0]
+        return Planner(self.warehouse, looking=True).plan(self.definition, pins=moment.versions(at))
+
+    def version_at(self, moment: Moment, at: int) -> int:
+        """The version of the view's own table that was at a time of the past."""
+        wanted = moment.versions(at)
+        for version in range(self.log.version(), -1, -1):
+            try:
+                progress = Progress.of(self.log.commit(version))
+            except HistoryGone:
+                break
+            if progress is not None and {k: s.version for k, s in progress.sources.items()} == wanted:
+                return version
+        own = moment.view_time
+        raise TimeError(
+            f"{self.definition.full_name} is at time {moment.told(own) if own else 'unknown'}, and what it was at time"
+            f" {moment.told(at)} is not kept",
+            hint="Times that it was refreshed to can be read as long as its table has them.",
+        )
+
+    def stored(self, version: int) -> DataFrame:
+        return self.warehouse.spark.sql(f"SELECT * FROM {self.log.ref.as_of(version)}")
+
+    def shown(self, rows: DataFrame) -> DataFrame:
+        shown = self.log.snapshot().shown
+        rows = rows.where(quote(shown)) if shown else rows
+        return rows.select(*map(quote, self.definition.columns))
+
+    def looked_at(self, plan: Plan) -> DataFrame:
+        """The view's rows, with those that a refresh would replace."""
+        assert plan.compiled is not None
+        way = plan.compiled.way
+        looking = None
+        if plan.mode == "incremental":
+            with self.warehouse.session_for(self.definition) as session:
+                looking = Looking(session, plan.compiled, plan, self.warehouse.use_rs, Shared())
+                if looking.is_small():
+                    looking.walk()
+        if looking is None or looking.arrow is None:
+            return self.computed(plan)
+        assert isinstance(way, Maintenance)
+        assert plan.known is not None
+        there = self.stored(self.log.version())
+        wanted = StructType([StructField(OP, IntegerType(), False), *there.schema.fields])
+        changes = arrow_to_spark(self.warehouse.spark, looking.arrow.select(wanted.names), wanted)
+        keys = [plan.compiled.stored[name] for name in way.replaced(plan.known)]
+        gone = changes.where(f"`{OP}` = -1").select(*(sf.col(quote(k)).alias(f"{n}") for n, k in enumerate(keys)))
+        same = [there[quote(key)].eqNullSafe(gone[f"`{n}`"]) for n, key in enumerate(keys)]
+        left = there.join(gone, reduce(lambda one, two: one & two, same), "left_anti")
+        return self.shown(left.unionByName(changes.where(f"`{OP}` = 1").drop(OP)))
+
+    def computed(self, plan: Plan) -> DataFrame:
+        """The query itself at that time, in a session that has the settings of the view's creator and stays."""
+        assert plan.compiled is not None
+        session = fork(self.warehouse.spark)
+        for key, value in self.definition.settings.items():
+            session.conf.set(key, value)
+        session.catalog.setCurrentDatabase(self.definition.current_schema)
+        return self.shown(session.sql(recompute_sql(plan.compiled, plan.reads)))
+
+
+class Looking(Run):
+    """A run that ends before its commit."""
+
+    arrow: pa.Table | None
+
+    def take(self, step: Step, small: bool) -> None:
+        if not isinstance(step, WriteView):
+            super().take(step, small)
+
+    def count(self) -> None:
+        return

@@ -1,0 +1,151 @@
+"""The order of commits of all sources: the unit-of-work table of Salem et al., kept by Deltaic.
+
+Each commit gets a number, its *time*, when it is first seen, and keeps it. Timestamps alone give no order: Spark takes
+the log file's, delta-rs the one inside, and copying a table changes the former. A commit that shows up late gets a
+later number, whatever its timestamp says; the timestamp that is recorded never goes back.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from deltaic.errors import HistoryGone
+from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.progress import Progress
+from deltaic.store.state import read_state_rs
+from deltaic.store.view import ViewTable
+from deltaic.store.write_sql import OP
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = {"time": "BIGINT", "source": "STRING", "version": "BIGINT", "stamp": "BIGINT", "own_stamp": "BIGINT"}
+_ARROW = {"BIGINT": pa.int64(), "STRING": pa.string()}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One commit: the id of its table, its version, its time, and milliseconds: as recorded, and as it says itself."""
+
+    time: int
+    source: str
+    version: int
+    stamp: int
+    own_stamp: int
+
+
+@dataclass(frozen=True)
+class Order:
+    """All units, by time."""
+
+    units: tuple[Unit, ...] = ()
+
+    @property
+    def newest(self) -> int:
+        return self.units[-1].time if self.units else 0
+
+    def versions_at(self, time: int, sources: Iterable[str]) -> dict[str, int]:
+        """The version of each source at a time; without those that were first seen later."""
+        found = {}
+        for unit in self.units:
+            if unit.time > time:
+                break
+            found[unit.source] = unit.version
+        return {source: found[source] for source in sources if source in found}
+
+    def time_of(self, versions: Mapping[str, int]) -> int | None:
+        """The time at which the sources were at these versions; None if they never were at once."""
+        times = {(unit.source, unit.version): unit.time for unit in self.units}
+        if not all(pair in times for pair in versions.items()):
+            return None
+        time = max((times[pair] for pair in versions.items()), default=self.newest)
+        return time if self.versions_at(time, versions) == dict(versions) else None
+
+    def at_stamp(self, stamp: int) -> int:
+        """The time of the newest commit at or before a timestamp; 0 if there is none."""
+        place = bisect_right([unit.stamp for unit in self.units], stamp)
+        return self.units[place - 1].time if place else 0
+
+    def stamp_of(self, time: int) -> int | None:
+        return next((unit.stamp for unit in reversed(self.units) if unit.time <= time), None)
+
+    def between(self, source: str, after: int, upto: int) -> list[Unit]:
+        """The commits of a source at these times."""
+        return [u for u in self.units if u.source == source and after < u.time <= upto]
+
+
+def numbered(order: Order, logs: Mapping[str, tuple[Log, int]]) -> list[Unit]:
+    """The commits that are not in the order yet. A source that is new to it begins at the version beside its log."""
+    newest = {unit.source: unit.version for unit in order.units}
+    found: list[tuple[int, int, str, int]] = []
+    for place, (source, (log, first)) in enumerate(logs.items()):
+        seen = newest.get(source)
+        if seen is None:
+            found.append((-1, place, source, first))
+            seen = first
+        upto = log.version()
+        last = -1
+        for commit in log.commits(seen, upto) if upto > seen else ():
+            last = max(last, commit.timestamp or 0)  # a table's own commits stay in their order
+            found.append((last, place, source, commit.version))
+    units: list[Unit] = []
+    stamp, time = (order.units[-1].stamp if order.units else 0), order.newest
+    for own, _, source, version in sorted(found, key=lambda one: one[0]):
+        time += 1
+        own_stamp = own if own >= 0 else _stamp(logs[source][0], version)
+        stamp = max(stamp, own_stamp)
+        units.append(Unit(time, source, version, stamp, own_stamp))
+    return units
+
+
+def _stamp(log: Log, version: int) -> int:
+    try:
+        return log.commit(version).timestamp or 0
+    except HistoryGone:
+        return 0
+
+
+class TimesTable:
+    """The order as a Delta table of its own, appended to in commits of which one of two fails."""
+
+    def __init__(self, table: ViewTable, spark: SparkSession, location: str | None) -> None:
+        self.table, self.spark, self.location = table, spark, location
+
+    def read(self) -> Order:
+        """All units."""
+        log = self.table.log
+        if not self.table.exists:
+            return Order()
+        version = log.version()
+        names = {name: name for name in COLUMNS}
+        if log.ref.path is not None:
+            rows = read_state_rs(log.ref, version, names, None)
+        else:
+            rows = self.spark.sql(f"SELECT {', '.join(names)} FROM {log.ref.as_of(version)}").toArrow()
+        return Order(tuple(sorted((Unit(**row) for row in rows.to_pylist()), key=lambda unit: unit.time)))
+
+    def see(self, logs: Mapping[str, tuple[Log, int]]) -> Order:
+        """The order with all commits that are there now. The caller holds the warehouse's lock."""
+        order = self.read()
+        units = numbered(order, logs)
+        if not units:
+            return order
+        if not self.table.exists:
+            self.create()
+        marked = last_commit_with_marker(self.table.log)
+        last = Progress.of(marked.commit) if marked else None
+        progress = Progress(last.refresh + 1 if last else 1, {}, "times")
+        columns = {name: pa.array([getattr(u, name) for u in units], _ARROW[kind]) for name, kind in COLUMNS.items()}
+        rows = pa.table({OP: pa.array([1] * len(units), pa.int32()), **columns})
+        self.table.append(rows, progress, self.spark)
+        return Order((*order.units, *units))
+
+    def create(self) -> None:
+        empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in COLUMNS.items())
+        sql = self.table.create_sql(f"SELECT {empty} WHERE FALSE", location=self.location)
+        self.table.apply_spark(self.spark, sql, Progress(1, {}, "times"))
