@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltaic.plan.rolling import Listed, Rolling, Span, Term, compensation, compute_delta
+from deltaic.plan.rolling import Rolling
 from tests.lab.choice import SeededChoice
 from tests.lab.grid import Grid, random_grid, roll
 from tests.lab.test_views import first_seeds

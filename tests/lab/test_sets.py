@@ -209,3 +209,17 @@ def test_more_derivations_taken_away_than_there_are(duck: Duck) -> None:
         duck.change("r")
         with pytest.raises(DuckFailed, match="DELTAIC_VIEW_MISMATCH"):
             kept.refresh(frozenset({"r"}))
+
+
+def test_groups_that_look_like_a_set_operation(duck: Duck) -> None:
+    """Counts of either side are a user's to show, too."""
+    a, d = Column("a", Type.INT), Column("d", Type.INT)
+    tables = (Table("r", (a,), ((1,), (1,), (2,))), Table("t", (d,), ((1,), (5,))))
+    union = "(SELECT a AS x, 1 AS m, 0 AS n FROM r UNION ALL SELECT d, 0, 1 FROM t) AS u"
+    for calls in (("sum(m)", "sum(n)"), ("count(m)", "count(n)"), ("sum(m) FILTER (WHERE x > 1)", "sum(n)")):
+        for test in ("> 0", "= 0"):
+            having = f"HAVING {calls[0]} > 0 AND {calls[1]} {test}"
+            inner = f"SELECT x, {calls[0]} AS h, {calls[1]} AS k FROM {union} GROUP BY x {having}"
+            view = View("v", f"SELECT w.x, w.h FROM ({inner}) AS w JOIN t ON t.d >= w.x", (a, d))
+            case = Case(tables, (view,), ((Statement("t", "insert", "INSERT INTO t VALUES (2)", ((2,),)),),))
+            assert problem(duck, case, by_counting) is None

@@ -204,8 +204,11 @@ class Project(_Node):
 
 @dataclass(frozen=True)
 class Filter(_Node):
+    """`common`: over counts of two sides, which only it reads, it makes INTERSECT (True) or EXCEPT (False)."""
+
     input: Node
     predicate: Expr
+    common: bool | None = None
 
     def __post_init__(self) -> None:
         _check_refs(self, self.predicate, self.input)

@@ -59,7 +59,7 @@ def _(node: Project, needed: frozenset[str]) -> Node:
 
 @_prune.register
 def _(node: Filter, needed: frozenset[str]) -> Node:
-    return Filter(_prune(node.input, needed | node.predicate.columns), node.predicate)
+    return replace(node, input=_prune(node.input, needed | node.predicate.columns))
 
 
 @_prune.register

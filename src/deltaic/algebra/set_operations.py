@@ -32,14 +32,10 @@ class SetOperation:
 
     @staticmethod
     def of(node: Node) -> SetOperation | None:
-        counted = node.input if isinstance(node, Filter) else None
-        if not isinstance(node, Filter) or not isinstance(counted, Aggregate) or len(counted.aggregates) != 2:
+        """Only the lowering says that a filter is one: a user's own, over the same counts, may show them."""
+        if not isinstance(node, Filter) or node.common is None or not isinstance(node.input, Aggregate):
             return None
-        here, there = (col(item.name) for item in counted.aggregates)
-        kinds = [common for common in (True, False) if node.predicate == is_present(here, there, common=common)]
-        if not kinds or not _counts_sides(counted):
-            return None
-        return SetOperation(node, counted, kinds[0])
+        return SetOperation(node, node.input, node.common)
 
     def sides(self) -> tuple[Aggregate, Aggregate]:
         """Either side as a set."""
@@ -63,27 +59,3 @@ class SetOperation:
         counts = zip(self.counted.aggregates, ("1L", "1L" if self.common else "0L"), strict=True)
         told = tuple(Item(item.name, text(count), "bigint", False) for item, count in counts)
         return Project(Join(left, right, kind, on), (*(pass_through(f) for f in left.schema), *told))
-
-
-def _counts_sides(counted: Aggregate) -> bool:
-    """Whether the sums are over marks of the two branches of a union, 1 and 0 on the left, 0 and 1 on the right."""
-    union = counted.input
-    if not isinstance(union, UnionAll) or len(union.branches) != 2:
-        return False
-    width = len(counted.groups)
-    plain = [item.expr.column for item in counted.groups] == list(union.columns[:width])
-    summed = [item.call.arguments if item.call else () for item in counted.aggregates]
-    marks = [tuple(_origin(branch, name) for name in branch.columns[width:]) for branch in union.branches]
-    sums = [(col(name),) for name in union.columns[width:]]
-    return plain and summed == sums and marks == [(text("1L"), text("0L")), (text("0L"), text("1L"))]
-
-
-def _origin(node: Node, name: str) -> Expr | None:
-    """What a column that projections hand up is computed by."""
-    expr: Expr | None = None
-    while isinstance(node, Project):
-        expr = node.by_name[name]
-        if expr.column is None:
-            break
-        node, name = node.input, expr.column
-    return expr

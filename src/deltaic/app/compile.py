@@ -168,7 +168,7 @@ def compile_view(
     lowered = _lowered(definition, tree, text, world, schema)
     node: Node | None = None
     if isinstance(lowered, Reason):
-        decided = Decided(definition.form or Form(), lowered)
+        decided = Decided(definition.form or definition.usual_form, lowered)
     else:
         node, decided = lowered, _decided(definition, lowered, world, schema, declared, references, use_rs=use_rs)
     definition, way = replace(definition, form=decided.form), decided.way
@@ -267,7 +267,7 @@ def _decided(
 ) -> Decided:
     """How the view is kept. What is stored of its sets stays as it was decided when it was made."""
     if definition.technique == "recompute":
-        return Decided(definition.form or Form(), Reason(Code.POLICY, "deltaic.technique is recompute"))
+        return Decided(definition.form or definition.usual_form, Reason(Code.POLICY, "deltaic.technique is recompute"))
     technique = definition.technique
     if (definition.settings.get("spark.sql.legacy.statisticalAggregate") or "false").lower() == "true":
         technique = "base"  # a variance of one value is NaN then, which its stored parts do not tell
@@ -281,6 +281,9 @@ def _decided(
     if definition.form is not None:
         return Decided(definition.form, chosen(definition.form))
     rows = _sizes(world) if technique == "auto" else None
+    form = definition.usual_form
+    if rows is None:
+        return Decided(form, chosen(form))
     return decide(chosen, definition.counts, definition.strata, rows, here=use_rs)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "deltaic.definition"
-FORMAT = 1
+FORMAT = 2
 
 RECORDED_SETTINGS = (
     "spark.sql.session.timeZone",
@@ -33,9 +33,9 @@ RECORDED_SETTINGS = (
 """The session settings that decide what a query means; every refresh sets them as the creator had them."""
 
 TECHNIQUE, COUNTS, STRATA = "deltaic.technique", "deltaic.counts", "deltaic.strata"
-KEY, REFERS = "deltaic.key.", "deltaic.references."
+KEY, REFERS, INTERVAL = "deltaic.key.", "deltaic.references.", "deltaic.interval."
 """Properties of views: what it is kept by; whether counts of derivations are stored, and the sets inside it; a key of a
-source; what it refers to."""
+source; what it refers to; how many of its commits a step of propagation takes."""
 _REFERENCE = re.compile(r"\s*([^()]+?)\s+REFERENCES\s+(\S+?)\s*\(([^()]+)\)\s*", re.IGNORECASE)
 TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "recompute")
 
@@ -60,6 +60,8 @@ class Definition:
     """What was decided of the two when it was made."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the name of a source, columns that are a key of it: relied on, not checked."""
+    intervals: Mapping[str, int] = field(default_factory=dict)
+    """By the name of a source, how many of its commits a step of propagation takes."""
     references: Mapping[str, str] = field(default_factory=dict)
     """By the name of a source, `columns REFERENCES other (columns)`: relied on, too."""
     comment: str | None = None
@@ -71,18 +73,26 @@ class Definition:
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
 
+    @property
+    def usual_form(self) -> Form:
+        """What is stored of its sets, if nothing but what was told decides."""
+        return Form(self.counts is not False, bool(self.strata) or self.technique == "counting")
+
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self), "policy": self.policy.value}, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> Definition:
         raw = json.loads(text)
-        if raw.pop("format") != FORMAT:
+        made = raw.pop("format")
+        if made > FORMAT:
             raise ConfigurationError("the view was made by a newer Deltaic", hint="Upgrade Deltaic.")
         for name in ("columns", "given", "partitioned_by", "clustered_by"):
             raw[name] = tuple(raw[name])
         keys = {source: tuple(columns) for source, columns in raw.pop("keys", {}).items()}
-        form = Form(**raw.pop("form")) if raw.get("form") else Form(raw["counts"] is not False)
+        form = Form(**raw.pop("form")) if raw.get("form") else Form(raw.get("counts") is not False)
+        if made == 1 and raw.get("counts"):  # written whether it was told or not
+            raw["counts"] = None
         return Definition(**{**raw, "policy": Policy(raw["policy"]), "keys": keys, "form": form})
 
 
@@ -102,6 +112,7 @@ class Told:
     strata: bool | None
     keys: Mapping[str, tuple[str, ...]]
     references: Mapping[str, str]
+    intervals: Mapping[str, int]
 
 
 def named_columns(text: str) -> tuple[str, ...]:
@@ -119,10 +130,10 @@ def references_in(text: str) -> Iterator[tuple[tuple[str, ...], str, tuple[str, 
 def checked_properties(properties: Mapping[str, str]) -> Told:
     """A `deltaic.` property that means nothing is refused."""
     for key, value in properties.items():
-        named = any(key.startswith(prefix) and len(key) > len(prefix) for prefix in (KEY, REFERS))
+        named = any(key.startswith(prefix) and len(key) > len(prefix) for prefix in (KEY, REFERS, INTERVAL))
         known = named or key in (TECHNIQUE, COUNTS, STRATA)
         if key == PROPERTY or (key.startswith("deltaic.") and not known):
-            known_ones = f"{TECHNIQUE}, {COUNTS}, {STRATA}, {KEY}<source>, {REFERS}<source>"
+            known_ones = f"{TECHNIQUE}, {COUNTS}, {STRATA}, {KEY}<source>, {REFERS}<source>, {INTERVAL}<source>"
             raise ConfigurationError(f"{key} is not a property of views", hint=f"Known: {known_ones}.")
         feed = key == "delta.enableChangeDataFeed" and value.lower() == "true"
         if feed and properties.get("delta.columnMapping.mode", "name").lower() != "none":
@@ -136,6 +147,8 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
             )
         if key in (COUNTS, STRATA) and value.lower() not in ("true", "false"):
             raise ConfigurationError(f"{key} = {value!r} is neither true nor false")
+        if key.startswith(INTERVAL) and not (value.isdecimal() and int(value) > 0):
+            raise ConfigurationError(f"{key} = {value!r} is not a number of commits, 1 or more")
         if key.startswith(REFERS) and not all(map(_REFERENCE.fullmatch, value.split(";"))):
             raise ConfigurationError(
                 f"{key} = {value!r} is not a reference", hint="As in: customer_id REFERENCES customers (id)."
@@ -149,10 +162,12 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
             )
     keys = {key[len(KEY) :]: named_columns(value) for key, value in properties.items() if key.startswith(KEY)}
     references = {key[len(REFERS) :]: value for key, value in properties.items() if key.startswith(REFERS)}
+    intervals = {key[len(INTERVAL) :]: int(value) for key, value in properties.items() if key.startswith(INTERVAL)}
     return Told(
         properties.get(TECHNIQUE, "auto"),
         told.get(COUNTS),
         told.get(STRATA),
         keys,
         references,
+        intervals,
     )

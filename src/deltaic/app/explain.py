@@ -144,8 +144,11 @@ def _definition(compiled: Compiled) -> list[str]:
     if isinstance(compiled.way, Maintenance) and compiled.way.way is Way.CHANGES:
         parts.extend(_carried(compiled.way))
     elif compiled.node is not None:
+        way = compiled.way.layered if isinstance(compiled.way, Maintenance) else None
         parts.append("Algebra, with the delta rule of each node:")
-        parts.append(indent(print_tree(simplify(prune(compiled.node)), note), "  "))
+        parts.append(indent(print_tree(simplify(prune(way.root if way else compiled.node)), note), "  "))
+    if compiled.definition.strata and isinstance(compiled.way, Maintenance) and not compiled.way.strata:
+        parts.append("  no set inside it can be stored (deltaic.strata): there is none, or none of exact values")
     return parts
 
 

@@ -10,10 +10,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from deltaic.algebra.expr import quote
+from deltaic.app.apply import Applier
 from deltaic.app.clock import AsOf, Clock, Moment
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
-from deltaic.app.propagate import Propagator
 from deltaic.app.run import Run
 from deltaic.app.shared import Shared
 from deltaic.app.stored import recompute_sql
@@ -50,9 +50,9 @@ class Looker:
 
     def plan(self, moment: Moment, at: int) -> Plan:
         """By the kept delta, where it goes from here to there; else by what the sources say."""
-        propagator = Propagator(self.warehouse, self.definition, looking=True)
-        if propagator.reaches(moment, at):
-            return propagator.apply_plan(at)[0]
+        applier = Applier(self.warehouse, self.definition, looking=True)
+        if applier.reaches(moment, at):
+            return applier.plan(at)[0]
         return Planner(self.warehouse, looking=True).plan(self.definition, pins=moment.versions(at))
 
     def version_at(self, moment: Moment, at: int) -> int:

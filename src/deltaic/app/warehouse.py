@@ -15,6 +15,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from deltaic.app.apply import Applier
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.choice import seconds_of
 from deltaic.app.clock import AsOf, Clock
@@ -147,6 +148,9 @@ class Warehouse:
             clock = Clock(self)
             moment = clock.moment(definition)
             at = clock.time_meant(moment, as_of)
+            applier = Applier(self, definition)
+            if not full and applier.reaches(moment, at):
+                return applier.apply(at)
             report = Refresher(self).refresh(definition, full=full, pins=clock.pins(moment, at))
             return replace(report, time=at)
 
@@ -157,7 +161,7 @@ class Warehouse:
 
     def apply(self, name: str, *, to: AsOf | None = None) -> Report:
         """Folds the kept delta into the view, up to a time; without one, up to the high-water mark."""
-        return Propagator(self, self.definition(name)).apply(to)
+        return Applier(self, self.definition(name)).apply(to)
 
     def refresh_all(self, *, full: bool = False) -> list[Report]:
         from deltaic.app.progress import progress_bar
@@ -384,6 +388,7 @@ class Warehouse:
             strata=told.strata,
             keys=told.keys,
             references=told.references,
+            intervals=told.intervals,
             comment=create.comment,
             partitioned_by=create.partitioned_by,
             clustered_by=create.clustered_by,

@@ -35,6 +35,7 @@ from deltaic.algebra.nodes import (
     keep,
     pass_through,
     walk,
+    with_leaves,
 )
 from deltaic.algebra.stability import own_unstable_decisions
 from deltaic.delta.graph import Graph, is_joined
@@ -98,7 +99,40 @@ class Timed(JoinTrees):
         terms = _TimedTerms(self, graph, sizes)
         moving = [place for place in range(len(graph.leaves)) if sizes.moves(place)]
         sets = chain.from_iterable(combinations(moving, size) for size in range(1, len(moving) + 1))
-        return sum_of([timed(terms.product(chosen), node.columns) for chosen in sets])
+        return sum_of([timed(terms.product(chosen, _sign(chosen)), node.columns) for chosen in sets])
+
+
+@dataclass
+class OneTerm(Timed):
+    """One term: the changes of all that changed, with each other."""
+
+    sign: int = 1
+
+    def delta_graph(self, node: Node) -> Node:
+        graph = Graph.of(node)
+        sizes = graph.sizes(self.rows, self.changes, self.changed)
+        moving = tuple(place for place in range(len(graph.leaves)) if sizes.moves(place))
+        return timed(_TimedTerms(self, graph, sizes).product(moving, self.sign), node.columns)
+
+
+def _sign(changed: tuple[int, ...]) -> int:
+    return 1 if len(changed) % 2 else -1
+
+
+def apart(node: Node) -> tuple[Node, tuple[tuple[str, str], ...]] | None:
+    """The tree with every scan under a name of its own, and these names beside those of their sources, for a join each
+    of whose leaves reads one source; None for anything else."""
+    names: list[tuple[str, str]] = []
+
+    def turn(leaf: Node) -> Node:
+        if not isinstance(leaf, Scan):
+            return leaf
+        names.append((f"{leaf.source}#{len(names)}", leaf.source))
+        return replace(leaf, source=names[-1][0])
+
+    if any(isinstance(part, UnionAll | Values) for part in walk(node)):
+        return None
+    return with_leaves(node, turn), tuple(names)
 
 
 @dataclass
@@ -111,7 +145,7 @@ class _TimedTerms(Terms):
             self.deltas[relation] = self.derivation.bind("moved", timed(found, leaf.columns))
         return self.deltas[relation]
 
-    def product(self, changed: tuple[int, ...]) -> Node:
+    def product(self, changed: tuple[int, ...], sign: int) -> Node:
         """The changes of these leaves with each other and with the others as they are now, signed."""
         rows, there = self.leaf_delta(changed[0]), frozenset(changed[:1])
         expected, left = self.sizes.delta(there), set(range(len(self.graph.leaves))) - there
@@ -127,7 +161,7 @@ class _TimedTerms(Terms):
                 rows = Join(rows, leaf, JoinKind.INNER, on)
             expected *= self.sizes.new[following] * self.sizes.between(following, there)
             there, left = there | {following}, left - {following}
-        if len(changed) % 2:
+        if sign > 0:
             return rows
         minus = Item(WEIGHT, join_parts("-", col(WEIGHT)), "bigint", False)
         return Project(rows, tuple(minus if item.name == WEIGHT else item for item in keep(rows)))

@@ -19,6 +19,8 @@ from deltaic.plan.steps import SourceRead, StoredView, known_of, refresh_steps
 
 SHARE = 0.001
 """Of a source's rows, what a change is thought to be."""
+LARGEST = 3
+"""So many sources, the largest, are thought to change: a view of ten must be planned in well under a second."""
 ADVANTAGE = 1.2
 """So many times faster must another form be than the usual one."""
 GROUPED = 0.1
@@ -39,16 +41,16 @@ def decide(
     chosen: Callable[[Form], Maintenance | Reason],
     counts: bool | None,
     strata: bool | None,
-    rows: Mapping[str, int] | None,
+    rows: Mapping[str, int],
     *,
     here: bool,
 ) -> Decided:
-    """The form that is told by the user, and where it is not, the cheapest; the usual one where sizes are not known.
+    """The form that is told by the user, and where it is not, the cheapest.
 
     `here`: whether small tables and changes are read into this process."""
     usual = Form(counts is not False, strata is True)
     first = chosen(usual)
-    if isinstance(first, Reason) or rows is None:
+    if isinstance(first, Reason):
         return Decided(usual, first)
     ways = {usual: first}
     for form in _forms(counts, strata):
@@ -64,15 +66,18 @@ def decide(
 
 
 def _forms(counts: bool | None, strata: bool | None) -> Iterator[Form]:
+    """A set that is to be without counts has no counts of sets inside it either, unless that is told."""
     for stored in (True, False) if counts is None else (counts,):
         for inside in (False, True) if strata is None else (strata,):
-            yield Form(stored, inside)
+            if stored or not inside or strata:
+                yield Form(stored, inside)
 
 
 def price_of_form(way: Maintenance, rows: Mapping[str, int], *, here: bool) -> float:
     """Seconds that a refresh is thought to take."""
-    total = sum(rows.values())
-    return sum(count / total * _after_change(way, rows, name, here) for name, count in rows.items() if count)
+    largest = sorted((name for name in rows if rows[name]), key=rows.__getitem__)[-LARGEST:]
+    total = sum(rows[name] for name in largest)
+    return sum(rows[name] / total * _after_change(way, rows, name, here) for name in largest)
 
 
 def _after_change(way: Maintenance, rows: Mapping[str, int], changed: str, here: bool) -> float:

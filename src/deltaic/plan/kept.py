@@ -28,7 +28,7 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.delta.rules import Binding, at, net
-from deltaic.delta.timed import TIME, Timed, timed, why_not_timed
+from deltaic.delta.timed import TIME, OneTerm, Timed, timed, why_not_timed
 from deltaic.plan.maintain import Known, Maintenance, Way
 
 KEPT = "@kept"
@@ -112,9 +112,13 @@ def _over(node: Node, top: Node, new: Node) -> Node:
     return replace(node, input=_over(node.input, top, new))
 
 
-def timed_bindings(body: Body, known: Known) -> tuple[Timed, tuple[Binding, ...]] | None:
-    """What one step of propagation computes, under the columns of the kept delta's table; None if nothing changed."""
+def timed_bindings(body: Body, known: Known, sign: int | None) -> tuple[Timed, tuple[Binding, ...]] | None:
+    """What one step of propagation computes, under the columns of the kept delta's table; None if nothing changed.
+
+    With a sign it is one term, the changes of all that changed with each other; else all of them."""
     derivation = Timed(known.changed, rows=known.rows, changes=known.changes)
+    if sign is not None:
+        derivation = OneTerm(known.changed, rows=known.rows, changes=known.changes, sign=sign)
     found = derivation.delta(body.node)
     if found is None:
         return None

@@ -354,9 +354,9 @@ def _is_light(node: Node) -> bool:
     )
 
 
-def timed_program(body: Body, known: Known) -> Program | None:
+def timed_program(body: Body, known: Known, sign: int | None) -> Program | None:
     """What one step of propagation appends to the kept delta, under the name DELTA."""
-    found = timed_bindings(body, known)
+    found = timed_bindings(body, known, sign)
     if found is None:
         return None
     derivation, (*below, last) = found

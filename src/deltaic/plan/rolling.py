@@ -134,6 +134,11 @@ class Rolling:
         clock = max(self.clock, span.upto, *seen)
         return replace(self, forward=forward, lists=tuple(lists), pending=tuple(terms), clock=clock)._pruned()
 
+    def passed(self, source: int, upto: int) -> Rolling:
+        """Past a span in which a source did not change."""
+        forward = (*self.forward[:source], upto, *self.forward[source + 1 :])
+        return replace(self, forward=forward, clock=max(self.clock, upto))._pruned()
+
     def compensated(self, seen: Times) -> Rolling:
         """After the first pending term was run."""
         term, *others = self.pending

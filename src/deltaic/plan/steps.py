@@ -250,9 +250,9 @@ def refresh_steps(
     return steps
 
 
-def propagation_steps(body: Body, reads: Mapping[str, SourceRead], known: Known) -> list[Step]:
+def propagation_steps(body: Body, reads: Mapping[str, SourceRead], known: Known, sign: int | None = None) -> list[Step]:
     """What one step of propagation does, but for writing; empty if no source that the body reads has changed."""
-    program = timed_program(body, known)
+    program = timed_program(body, known, sign)
     if program is None:
         return []
     program = _far(program, frozenset(key for key, read in reads.items() if _read_whole(read)))

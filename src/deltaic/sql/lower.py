@@ -176,7 +176,7 @@ class Lowering:
         rows = keep(counted)[:-2]
         common = isinstance(tree, exp.Intersect)
         if distinct_rows:
-            return Project(Filter(counted, is_present(here, there, common=common)), rows)
+            return Project(Filter(counted, is_present(here, there, common=common), common), rows)
         copies = join_parts("least(", here, ", ", there, ")") if common else join_parts(here, " - ", there)
         generator = join_parts("explode(array_repeat(0, CAST(greatest(", copies, ", 0L) AS INT)))")
         number = Field(self.context.names.fresh("copy"), "int", False)
