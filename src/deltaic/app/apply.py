@@ -14,6 +14,7 @@ from deltaic.app.definition import Definition
 from deltaic.app.kept import Kept, KeptDelta, body_for
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
+from deltaic.app.settings import Settings
 from deltaic.delta.timed import TIME
 from deltaic.errors import TimeError
 from deltaic.plan.kept import KEPT, Body, interval_sql
@@ -47,9 +48,19 @@ class Applier:
                 return replace(refresher.noop_report(plan, time.perf_counter() - started), time=reached)
             planned = time.perf_counter() - started
             outcome = refresher.execute(plan)
+            self.prune(reached)
         timings = {"plan": planned, **outcome.timings}
         report = refresher.report(plan, outcome, time.perf_counter() - started, timings)
         return replace(report, time=reached)
+
+    def prune(self, own: int) -> None:
+        """What the view is past, where that is much."""
+        keeping = KeptDelta(self.warehouse, self.definition)
+        kept = keeping.now()
+        files = kept.table.log.snapshot().files if kept else 0
+        if kept is not None and (files or 0) > Settings.of(self.warehouse.spark).kept_files:
+            with self.warehouse.session_for(self.definition) as session:
+                keeping.prune(kept, min(own, kept.mark), session)
 
     def plan(self, to: AsOf | None) -> tuple[Plan, int]:
         """What applying would do, and the time it would get to."""

@@ -150,12 +150,17 @@ def _show_result(result: printing.Result, *, first: bool) -> None:
 def refresh(
     views: Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="All views, if none is named.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Recompute, whatever could be done incrementally.")] = False,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="To this time, of one view: its number, or a timestamp.")
+    ] = None,
     warehouse: WarehouseOption = HERE,
     json: JsonOption = False,
 ) -> None:
     """Bring views up to date with their sources, those that others read first."""
     with told(json), _opened(warehouse) as wh:
-        reports = _refreshed(wh, views or [], full)
+        if as_of is not None and len(views or []) != 1:
+            raise typer.BadParameter("--as-of is for one view")
+        reports = _refreshed(wh, views or [], full, _time(as_of))
         if json:
             printing.print_json([report.as_dict() for report in reports])
         elif len(reports) == 1:
@@ -166,7 +171,7 @@ def refresh(
             print("there are no materialized views here")
 
 
-def _refreshed(wh: Warehouse, names: list[str], full: bool) -> list[Report]:
+def _refreshed(wh: Warehouse, names: list[str], full: bool, as_of: int | str | None) -> list[Report]:
     if not names:
         return wh.refresh_all(full=full)
     from deltaic.app.progress import progress_bar
@@ -176,7 +181,7 @@ def _refreshed(wh: Warehouse, names: list[str], full: bool) -> list[Report]:
     reports: list[Report] = []
     with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty() and len(order) > 1) as advance:
         for name in order:
-            report = wh.refresh(name, full=full)
+            report = wh.refresh(name, full=full, as_of=as_of)
             assert not isinstance(report, list)
             reports.append(report)
             advance(report.view)
@@ -231,6 +236,64 @@ def status(warehouse: WarehouseOption = HERE, json: JsonOption = False) -> None:
             printing.console().print(printing.status_shown(views))
         else:
             print("there are no materialized views here")
+
+
+@app.command()
+def propagate(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The name of a view.")],
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="At most so many steps.")] = None,
+    warehouse: WarehouseOption = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Compute what changed of a view and keep it, with its times; the view stays as it is."""
+    with told(json), _opened(warehouse) as wh:
+        reports = wh.propagate(view, steps=steps)
+        if json:
+            printing.print_json([report.as_dict() for report in reports])
+        elif reports:
+            printing.console().print(printing.reports_shown(reports))
+        else:
+            print("nothing has changed")
+
+
+@app.command()
+def apply(
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="The name of a view.")],
+    to: Annotated[str | None, typer.Option("--to", help="A time: its number, or a timestamp.")] = None,
+    warehouse: WarehouseOption = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Fold what was propagated into a view, up to a time."""
+    with told(json), _opened(warehouse) as wh:
+        report = wh.apply(view, to=_time(to))
+        if json:
+            printing.print_json(report.as_dict())
+        else:
+            printing.console().print(report)
+
+
+def _time(text: str | None) -> int | str | None:
+    return int(text) if text is not None and text.isdecimal() else text
+
+
+@app.command()
+def run(
+    views: Annotated[list[str] | None, typer.Argument(metavar="[VIEW]...", help="All views, if none is named.")] = None,
+    lag: Annotated[
+        str | None, typer.Option("--lag", help="How far behind views may be that do not say so: '30 seconds'.")
+    ] = None,
+    warehouse: WarehouseOption = HERE,
+) -> None:
+    """Keep views at their target lag, until interrupted. A step under way is finished first."""
+    import signal
+    from threading import Event
+
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    with told(False), _opened(warehouse) as wh:
+        print("running; Ctrl-C ends it", file=sys.stderr)
+        wh.run(stop, lag=lag, views=views or (), tell=lambda line: print(line, flush=True))
 
 
 @app.command()

@@ -63,8 +63,7 @@ class Moment:
 
     def told(self, at: int) -> str:
         """A time for people."""
-        stamp = self.order.stamp_of(at)
-        return f"{at} ({datetime.fromtimestamp(stamp / 1000).astimezone().isoformat(' ')})" if stamp else str(at)
+        return str(self.order.told(at))
 
 
 class Clock:

@@ -37,6 +37,10 @@ KEY, REFERS, INTERVAL = "deltaic.key.", "deltaic.references.", "deltaic.interval
 """Properties of views: what it is kept by; whether counts of derivations are stored, and the sets inside it; a key of a
 source; what it refers to; how many of its commits a step of propagation takes."""
 _REFERENCE = re.compile(r"\s*([^()]+?)\s+REFERENCES\s+(\S+?)\s*\(([^()]+)\)\s*", re.IGNORECASE)
+LAG, SCHEDULE, DOWNSTREAM = "deltaic.lag", "deltaic.schedule", "downstream"
+"""How far behind a view may be, or when it is to move, for the service; `downstream`: as far as those that read it."""
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_DURATION = re.compile(rf"(?:every\s+)?(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})s?", re.IGNORECASE)
 TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "recompute")
 
 
@@ -60,6 +64,10 @@ class Definition:
     """What was decided of the two when it was made."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the name of a source, columns that are a key of it: relied on, not checked."""
+    lag: str | None = None
+    """How far behind it may be, for the service."""
+    schedule: str | None = None
+    """How often it is to move, for the service."""
     intervals: Mapping[str, int] = field(default_factory=dict)
     """By the name of a source, how many of its commits a step of propagation takes."""
     references: Mapping[str, str] = field(default_factory=dict)
@@ -113,6 +121,16 @@ class Told:
     keys: Mapping[str, tuple[str, ...]]
     references: Mapping[str, str]
     intervals: Mapping[str, int]
+    lag: str | None
+    schedule: str | None
+
+
+def seconds_in(text: str) -> float:
+    """A duration: `30 seconds`, `every 5 minutes`."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(f"{text!r} is not a duration", hint="As in: 30 seconds, 5 minutes, 1 hour, 2 days.")
+    return float(found[1]) * _SECONDS[found[2].lower()]
 
 
 def named_columns(text: str) -> tuple[str, ...]:
@@ -131,9 +149,10 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
     """A `deltaic.` property that means nothing is refused."""
     for key, value in properties.items():
         named = any(key.startswith(prefix) and len(key) > len(prefix) for prefix in (KEY, REFERS, INTERVAL))
-        known = named or key in (TECHNIQUE, COUNTS, STRATA)
+        known = named or key in (TECHNIQUE, COUNTS, STRATA, LAG, SCHEDULE)
         if key == PROPERTY or (key.startswith("deltaic.") and not known):
-            known_ones = f"{TECHNIQUE}, {COUNTS}, {STRATA}, {KEY}<source>, {REFERS}<source>, {INTERVAL}<source>"
+            plain, of_sources = (TECHNIQUE, COUNTS, STRATA, LAG, SCHEDULE), (KEY, REFERS, INTERVAL)
+            known_ones = ", ".join((*plain, *(f"{prefix}<source>" for prefix in of_sources)))
             raise ConfigurationError(f"{key} is not a property of views", hint=f"Known: {known_ones}.")
         feed = key == "delta.enableChangeDataFeed" and value.lower() == "true"
         if feed and properties.get("delta.columnMapping.mode", "name").lower() != "none":
@@ -147,6 +166,8 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
             )
         if key in (COUNTS, STRATA) and value.lower() not in ("true", "false"):
             raise ConfigurationError(f"{key} = {value!r} is neither true nor false")
+        if key in (LAG, SCHEDULE) and not (key == LAG and value.lower() == DOWNSTREAM):
+            seconds_in(value)
         if key.startswith(INTERVAL) and not (value.isdecimal() and int(value) > 0):
             raise ConfigurationError(f"{key} = {value!r} is not a number of commits, 1 or more")
         if key.startswith(REFERS) and not all(map(_REFERENCE.fullmatch, value.split(";"))):
@@ -170,4 +191,6 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
         keys,
         references,
         intervals,
+        properties[LAG].lower() if LAG in properties else None,
+        properties.get(SCHEDULE),
     )

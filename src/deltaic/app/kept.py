@@ -105,6 +105,11 @@ class KeptDelta:
         kept = self.now()
         return kept if kept is not None and kept.body == digest_of(body) and kept.goes_from(moment.view_time) else None
 
+    def prune(self, kept: Kept, upto: int, session: SparkSession) -> None:
+        """Forget what nobody will ask for: what is not after a time that the view is at."""
+        sql = f"DELETE FROM {kept.table.ref.relation} WHERE `{TIME}` <= {upto}"
+        kept.table.apply_spark(session, sql, kept.progress(kept.rolling, since=upto))
+
     def begin(self, body: Body, relations: int, own: int, session: SparkSession) -> Kept:
         """An empty one from a time on, instead of what is there."""
         table, old = self.table(), self.now()

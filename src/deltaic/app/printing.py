@@ -162,7 +162,7 @@ _MODE_STYLE = {"incremental": "green", "full": "yellow", "noop": "dim"}
 
 
 def status_shown(views: Sequence[Mapping[str, Any]]) -> Table:
-    shown = table("view", "policy", "refreshes", "last technique", "sources at", "commits behind")
+    shown = table("view", "policy", "refreshes", "last technique", "sources at", "commits behind", "lag", "kept up to")
     for view in views:
         behind = view["commits_behind"]
         late = {name: count for name, count in behind.items() if count != 0}
@@ -173,6 +173,8 @@ def status_shown(views: Sequence[Mapping[str, Any]]) -> Table:
             view["technique"] or "",
             versions(view["sources"]),
             _behind(late),
+            f"{view['lag_seconds']:g} s",
+            view["high_water_mark"] or "",
         )
     return shown
 

@@ -84,7 +84,7 @@ class Reading:
             assert read.change_from is not None
             assert read.change_upto is not None
             version, columns = Log(kept).version(), [*step.columns, WEIGHT]
-            rows = read_interval_rs(kept, version, columns, TIME, read.change_from, read.change_upto)
+            rows = without_views(read_interval_rs(kept, version, columns, TIME, read.change_from, read.change_upto))
             counts = rows[WEIGHT].to_numpy()
             places = pa.array([n for n, count in enumerate(counts) for _ in range(abs(int(count)))], pa.int64())
             signs = pc.sign(rows[WEIGHT]).cast(pa.int64())

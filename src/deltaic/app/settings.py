@@ -26,6 +26,8 @@ class Settings:
     """A view in more files than this is folded into fewer, once a refresh has marked rows in it."""
     common_rows: int = 100_000
     """The delta of a join that views refreshed together share is computed once if its tables have so many rows."""
+    kept_files: int = 50
+    """A kept delta in more files than this loses what its view is past."""
     propagate_rows: int = 100_000
     """A step of propagation takes commits until they have so many rows; at least one."""
     writer: str = "auto"

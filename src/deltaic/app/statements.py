@@ -311,7 +311,19 @@ class Executor:
         return schema, name
 
 
-_SHOWN = ("view", "policy", "refreshes", "technique", "sources", "commits_behind", "comment")
+_SHOWN = (
+    "view",
+    "policy",
+    "refreshes",
+    "technique",
+    "sources",
+    "commits_behind",
+    "materialized_at",
+    "high_water_mark",
+    "lag_seconds",
+    "commits_waiting",
+    "comment",
+)
 
 
 def _dotted(parts: tuple[str, ...]) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from threading import RLock
+from threading import Event, RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,14 @@ from deltaic.app.choice import seconds_of
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.decide import Plan, Planner, evaluated_under
-from deltaic.app.definition import Definition, checked_properties, recorded_settings
+from deltaic.app.definition import Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_create, explain_refresh
+from deltaic.app.kept import KeptDelta
 from deltaic.app.looking import Looker
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
+from deltaic.app.service import Service, waiting
 from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
@@ -218,6 +221,18 @@ class Warehouse:
         except DeltaicError:
             return None
 
+    def run(
+        self,
+        stop: Event,
+        *,
+        lag: str | None = None,
+        views: Sequence[str] = (),
+        tell: Callable[[str], None] = print,
+    ) -> None:
+        """Keeps views at their target lag until `stop` is set; `lag` is for those that name none."""
+        names = frozenset(self.definition(name).full_name.lower() for name in views)
+        Service(self, None if lag is None else seconds_in(lag), names).run(stop, tell)
+
     def explain(self, name_or_sql: str) -> str:
         """What a refresh of the view would do now, or how a CREATE MATERIALIZED VIEW would be kept."""
         if " " in name_or_sql.strip() and not name_or_sql.strip().startswith("`"):
@@ -389,6 +404,8 @@ class Warehouse:
             keys=told.keys,
             references=told.references,
             intervals=told.intervals,
+            lag=told.lag,
+            schedule=told.schedule,
             comment=create.comment,
             partitioned_by=create.partitioned_by,
             clustered_by=create.clustered_by,
@@ -408,6 +425,19 @@ class Warehouse:
         plan: Plan = Planner(self).plan(self.definition(name))
         return explain_refresh(plan, self.compiled(plan.definition))
 
+    def times_of(self, definition: Definition) -> dict[str, Any]:
+        """Where a view is, how far its kept delta goes, and what waits. Nothing is recorded for that."""
+        order = Clock(self).table.read()
+        last, kept = self.last_progress(definition), KeptDelta(self, definition).now()
+        own = order.time_of({s.table_id: s.version for s in last.sources.values()}) if last else None
+        behind = waiting(self, definition)
+        return {
+            "materialized_at": order.told(own),
+            "high_water_mark": order.told(kept.mark) if kept else None,
+            "lag_seconds": round(behind.lag(time.time()), 1),
+            "commits_waiting": behind.commits,
+        }
+
     def status(self, definition: Definition) -> dict[str, Any]:
         last = self.last_progress(definition)
         versions: Mapping[str, int] = {k: s.version for k, s in last.sources.items()} if last else {}
@@ -423,5 +453,6 @@ class Warehouse:
             "technique": last.technique if last else None,
             "sources": dict(versions),
             "commits_behind": behind,
+            **self.times_of(definition),
             "comment": definition.comment,
         }

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -73,6 +74,13 @@ class Order:
 
     def stamp_of(self, time: int) -> int | None:
         return next((unit.stamp for unit in reversed(self.units) if unit.time <= time), None)
+
+    def told(self, time: int | None) -> str | None:
+        """A time for people: its number and, in this machine's time zone, its timestamp."""
+        stamp = None if time is None else self.stamp_of(time)
+        if time is None or stamp is None:
+            return None if time is None else str(time)
+        return f"{time} ({datetime.fromtimestamp(stamp / 1000).astimezone().isoformat(' ', 'milliseconds')})"
 
     def between(self, source: str, after: int, upto: int) -> list[Unit]:
         """The commits of a source at these times."""

@@ -1,0 +1,313 @@
+"""Propagate and apply on Spark: at every time up to the high-water mark a view is its query as of then."""
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltaic
+from deltaic import Warehouse
+from deltaic.app.clock import Clock
+from deltaic.app.kept import KeptDelta
+from deltaic.errors import ConfigurationError, NotIncremental, TimeError
+from tests.e2e.conftest import rows
+from tests.lab.oracle import difference
+
+TABLES = """
+CREATE TABLE r (k INT, v INT); CREATE TABLE s (k INT, w INT); CREATE TABLE z (w INT, name STRING);
+INSERT INTO r VALUES (1, 1), (1, 1), (2, 2), (NULL, 3); INSERT INTO s VALUES (1, 10), (2, 20), (3, 30);
+INSERT INTO z VALUES (10, 'a'), (11, 'b'), (20, 'c'), (30, NULL)
+"""
+VIEWS = {
+    "joined": "SELECT r.k, v, w FROM r JOIN s ON r.k = s.k",
+    "three": "SELECT r.v, z.name FROM r JOIN s ON r.k = s.k JOIN z ON z.w = s.w",
+    "with_itself": "SELECT a.v, b.v AS w, s.w AS x FROM r a JOIN r b ON a.k = b.k JOIN s ON s.k = a.k",
+    "grouped": "SELECT z.name, count(*) AS n, sum(v) AS t, min(v) AS m FROM r JOIN s ON r.k = s.k JOIN z ON z.w = s.w"
+    " GROUP BY z.name",
+    "of_union": "SELECT k, v FROM r WHERE v > 1 UNION ALL SELECT k, w FROM s",
+    "by_key": "SELECT k, sort_array(collect_list(v)) AS c FROM r GROUP BY k",
+    "distinct_values": "SELECT DISTINCT v FROM r JOIN s ON r.k = s.k",
+}
+Bag = list[tuple[object, ...]]
+HISTORY = [
+    "INSERT INTO r VALUES (3, 7), (3, 7)",
+    "DELETE FROM s WHERE k = 1",
+    "INSERT INTO z VALUES (20, 'cc')",
+    "INSERT INTO s VALUES (1, 11), (1, 11)",
+    "UPDATE r SET v = 9 WHERE k = 2",
+    "DELETE FROM r WHERE k = 1",
+    "UPDATE s SET k = 3 WHERE k = 2",
+    "INSERT INTO r VALUES (3, 8), (1, 4)",
+    "DELETE FROM z WHERE name IS NULL",
+]
+ROLLED = "TBLPROPERTIES (deltaic.interval.r = '1', deltaic.interval.s = '3')"
+
+
+class Recorded:
+    """Views, and what their queries gave after every commit."""
+
+    def __init__(self, wh: Warehouse, views: dict[str, str], properties: str = "") -> None:
+        self.wh, self.views = wh, views
+        for name, query in views.items():
+            wh.sql(f"CREATE MATERIALIZED VIEW {name} {properties} AS {query}")
+        self.wanted: dict[int, dict[str, Bag]] = {}
+        self.see()
+
+    def see(self) -> None:
+        newest = max(Clock(self.wh).moment(self.wh.definition(name)).order.newest for name in self.views)
+        self.wanted[newest] = {name: rows(self.wh, query) for name, query in self.views.items()}
+
+    def commit(self, *statements: str) -> None:
+        for statement in statements:
+            self.wh.sql(statement)
+            self.see()
+
+    def at(self, name: str, at: int) -> Bag:
+        return self.wanted[max((t for t in self.wanted if t <= at), default=min(self.wanted))][name]
+
+    def check(self, name: str, at: int) -> None:
+        found = difference(self.at(name, at), rows(self.wh, f"SELECT * FROM {name}"))
+        assert found is None, f"{name} at time {at}:\n{found}"
+
+    def check_looked_at(self, name: str, at: int) -> None:
+        found = self.wh.table(name, as_of=at)
+        found.createOrReplaceTempView("looked_at")
+        assert difference(self.at(name, at), rows(self.wh, "SELECT * FROM looked_at")) is None, f"{name} as of {at}"
+
+
+@pytest.mark.parametrize("properties", ["", ROLLED], ids=["one interval", "rolled"])
+def test_any_time_up_to_the_mark(wh: Warehouse, properties: str) -> None:
+    wh.script(TABLES)
+    names = [n for n in VIEWS if not properties or n in ("three", "with_itself", "grouped")]
+    recorded = Recorded(wh, {name: VIEWS[name] for name in names}, properties)
+    recorded.commit(*HISTORY[:5])
+    for name in names[::2]:
+        wh.propagate(name, steps=2)  # stopped in the middle
+    recorded.commit(*HISTORY[5:])
+    for name in names:
+        reports = wh.propagate(name)
+        assert all(report.mode == "propagated" for report in reports)
+        moment = Clock(wh).moment(wh.definition(name))
+        assert moment.view_time is not None
+        times = range(moment.view_time, moment.order.newest + 1)
+        recorded.check_looked_at(name, random.Random(name).choice(times))
+        for at in sorted(random.Random(name).sample(times, 4)):
+            report = wh.apply(name, to=at)
+            assert report.mode in ("incremental", "noop"), report
+            read = sum((report.rows_read or {}).get(f"default.{table}", 0) for table in "rsz")
+            assert read == 0 or name in ("by_key", "grouped")  # the rows of a key, and of a group that lost its least
+            recorded.check(name, at)
+        wh.apply(name)
+        recorded.check(name, moment.order.newest)
+
+
+def test_a_step_is_as_large_as_it_is_told_to_be(wh: Warehouse) -> None:
+    wh.script(TABLES)
+    recorded = Recorded(wh, {"joined": VIEWS["joined"]})
+    recorded.commit(*HISTORY)
+    wh.spark.conf.set("spark.deltaic.propagateRows", "2")
+    try:
+        assert len(wh.propagate("joined", steps=2)) == 2
+        kept = KeptDelta(wh, wh.definition("joined")).now()
+        assert kept is not None
+        newest = Clock(wh).moment(wh.definition("joined")).order.newest
+        assert kept.mark < newest
+        with pytest.raises(TimeError, match="after the high-water mark"):
+            wh.apply("joined", to=newest)
+        assert len(wh.propagate("joined")) >= 3
+        assert not wh.propagate("joined")
+        wh.apply("joined", to=kept.mark)
+        recorded.check("joined", kept.mark)
+    finally:
+        wh.spark.conf.unset("spark.deltaic.propagateRows")
+
+
+def test_refresh_as_of(wh: Warehouse) -> None:
+    """Also of views whose delta has no times: their sources are read as they were."""
+    wh.script(TABLES)
+    views = {
+        "padded": "SELECT r.v, s.w FROM r LEFT JOIN s ON r.k = s.k",
+        "joined": VIEWS["joined"],
+        "ranked": "SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v, k) AS n FROM r WHERE k IS NOT NULL",
+    }
+    recorded = Recorded(wh, views)
+    times, history = list(recorded.wanted), [statement for statement in HISTORY if " z " not in statement]
+    recorded.commit(*history[:4])
+    stamp = datetime.now().isoformat(" ")
+    time.sleep(0.05)
+    recorded.commit(*history[4:])
+    later = [t for t in recorded.wanted if t > times[-1]]
+    for name in views:
+        recorded.check_looked_at(name, later[5])
+        wh.sql(f"REFRESH MATERIALIZED VIEW {name} TIMESTAMP AS OF '{stamp}'")
+        recorded.check(name, later[3])
+        wh.sql(f"REFRESH MATERIALIZED VIEW {name} VERSION AS OF {later[6]}")
+        recorded.check(name, later[6])
+        recorded.check_looked_at(name, later[3])  # it was there once
+        with pytest.raises(TimeError, match="is before that"):
+            wh.refresh(name, as_of=later[1])
+        wh.refresh(name)
+        recorded.check(name, later[-1])
+    with pytest.raises(NotIncremental, match="outer joins"):
+        wh.propagate("padded")
+
+
+@pytest.mark.parametrize(
+    ("as_of", "told"),
+    [
+        (99, "after the newest commit"),
+        (0, "times begin with 1"),
+        ("2999-01-01", "in the future"),
+        ("2001-01-01", "before the first recorded commit"),
+        ("2026-01-01 00:00:00 Mars/Base", "not a timestamp"),
+        ("soon", "not a timestamp"),
+    ],
+)
+def test_times_that_are_none(wh: Warehouse, as_of: int | str, told: str) -> None:
+    wh.script(TABLES)
+    wh.sql("CREATE MATERIALIZED VIEW v AS SELECT k FROM r")
+    asking: list[Callable[[], object]] = [lambda: wh.refresh("v", as_of=as_of), lambda: wh.table("v", as_of=as_of)]
+    for ask in asking:
+        with pytest.raises(TimeError, match=told):
+            ask()
+    with pytest.raises(TimeError, match="no kept delta"):
+        wh.apply("v", to=as_of)
+
+
+def test_a_kept_delta_begins_anew(wh: Warehouse) -> None:
+    """Where the view is altered, recomputed past it, or a source becomes another table."""
+    wh.script(TABLES)
+    recorded = Recorded(wh, {"joined": VIEWS["joined"]})
+    recorded.commit(*HISTORY[:3])
+    wh.propagate("joined")
+    recorded.commit(HISTORY[3])
+    wh.refresh("joined", full=True)
+    with pytest.raises(TimeError, match="no kept delta"):
+        wh.apply("joined")
+    wh.propagate("joined")
+    wh.sql("ALTER MATERIALIZED VIEW joined AS SELECT r.k, v, w FROM r JOIN s ON r.k = s.k WHERE v > 1")
+    recorded.views["joined"] += " WHERE v > 1"
+    recorded.see()
+    recorded.commit(HISTORY[4])
+    wh.propagate("joined")
+    wh.apply("joined")
+    recorded.check("joined", max(recorded.wanted))
+    wh.sql("DROP MATERIALIZED VIEW joined")
+    wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
+    with pytest.raises(TimeError, match="no kept delta"):
+        wh.apply("joined")
+
+
+def test_what_a_view_is_past_is_forgotten(wh: Warehouse) -> None:
+    wh.script(TABLES)
+    recorded = Recorded(wh, {"joined": VIEWS["joined"]})
+    wh.spark.conf.set("spark.deltaic.keptFiles", "2")
+    wh.spark.conf.set("spark.deltaic.propagateRows", "1")
+    try:
+        recorded.commit(*HISTORY[:6])
+        wh.propagate("joined")
+        at = max(t for t in recorded.wanted) - 1
+        wh.apply("joined", to=at)
+        recorded.check("joined", at)
+        kept = KeptDelta(wh, wh.definition("joined")).now()
+        assert kept is not None
+        assert kept.since == at
+        assert wh.spark.sql(f"SELECT min(__deltaic_time) > {at} FROM {kept.table.ref.relation}").first() == (True,)
+        wh.apply("joined")
+        recorded.check("joined", max(recorded.wanted))
+    finally:
+        wh.spark.conf.unset("spark.deltaic.keptFiles")
+        wh.spark.conf.unset("spark.deltaic.propagateRows")
+
+
+def test_the_service_keeps_views_at_their_lag(wh: Warehouse) -> None:
+    wh.script(TABLES)
+    below = "TBLPROPERTIES (deltaic.lag = 'downstream')"
+    wh.sql(f"CREATE MATERIALIZED VIEW base {below} AS {VIEWS['joined']}")
+    sums = "SELECT k, sum(w) AS t FROM base GROUP BY k"
+    wh.sql(f"CREATE MATERIALIZED VIEW top TBLPROPERTIES (deltaic.lag = '2 seconds') AS {sums}")
+    wh.sql("CREATE MATERIALIZED VIEW rare TBLPROPERTIES (deltaic.schedule = 'every 2 days') AS SELECT v FROM r")
+    wh.sql("CREATE MATERIALIZED VIEW alone AS SELECT v FROM r")
+    stop, told = Event(), list[str]()
+    service = Thread(target=lambda: wh.run(stop, tell=told.append))
+    service.start()
+    try:
+        for statement in HISTORY:
+            wh.sql(statement)
+        wanted = rows(wh, f"SELECT k, sum(w) AS t FROM ({VIEWS['joined']}) GROUP BY k")
+        ends = time.time() + 60
+        while difference(wanted, rows(wh, "SELECT * FROM top")) is not None and time.time() < ends:
+            time.sleep(0.2)
+    finally:
+        stop.set()
+        service.join()
+    assert difference(wanted, rows(wh, "SELECT * FROM top")) is None, told
+    assert any("default.top: incremental" in line for line in told), told
+    assert not any("rare" in line or "alone" in line for line in told), told
+    status = {view["view"]: view for view in wh.views()}
+    assert status["default.top"]["lag_seconds"] == 0
+    assert status["default.rare"]["commits_waiting"] > 0
+    with pytest.raises(ConfigurationError, match="not a duration"):
+        wh.sql("CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.lag = 'soon') AS SELECT v FROM r")
+
+
+KILLED = """
+import os, sys
+import deltaic
+from deltaic.app.run import Run
+
+left = int(sys.argv[2])
+
+def dies(self, step, small, take=Run.take):
+    global left
+    if left == 0:
+        os._exit(9)
+    left -= 1
+    take(self, step, small)
+
+Run.take = dies
+with deltaic.open(sys.argv[1]) as wh:
+    wh.spark.conf.set("spark.deltaic.propagateRows", "2")
+    wh.propagate("three")
+    wh.apply("three", to=int(sys.argv[3]))
+os._exit(0)
+"""
+
+
+@pytest.mark.long
+def test_killed_while_writers_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Another process propagates and is killed at its steps, one further each time, while this one commits."""
+    chance = random.Random(7)
+    with deltaic.open(tmp_path / "wh") as wh:
+        wh.script(TABLES)
+        recorded = Recorded(wh, {"three": VIEWS["three"]})
+        for killed_after in (1, 4, 7, 11, 30):
+            newest = max(recorded.wanted)
+            command = [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-c",
+                KILLED,
+                str(tmp_path / "wh"),
+                str(killed_after),
+                str(newest),
+            ]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as other:
+                while other.poll() is None:
+                    recorded.commit(chance.choice(HISTORY))
+            assert other.returncode in (0, 9)
+            wh.propagate("three")
+            own = Clock(wh).moment(wh.definition("three")).view_time
+            assert own is not None
+            recorded.check("three", own)
+            at = chance.choice([t for t in recorded.wanted if t >= own])
+            wh.apply("three", to=at)
+            recorded.check("three", at)
