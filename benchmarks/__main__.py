@@ -2,7 +2,19 @@
 
 import sys
 
-from benchmarks import change_tables, growth, reduce, regret, scaled, six_way, smallest, strata, together, tpch_queries
+from benchmarks import (
+    change_tables,
+    growth,
+    reduce,
+    regret,
+    rolling,
+    scaled,
+    six_way,
+    smallest,
+    strata,
+    together,
+    tpch_queries,
+)
 
 BENCHMARKS = {
     "smallest": smallest.main,
@@ -11,6 +23,7 @@ BENCHMARKS = {
     "tpch_queries": tpch_queries.main,
     "reduce": reduce.main,
     "strata": strata.main,
+    "rolling": rolling.main,
     "together": together.main,
     "scaled": scaled.main,
     "growth": growth.main,
