@@ -8,7 +8,7 @@ PYTHON   ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3
 	$$p -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 FUZZ_CASES ?= 10000
 
-.PHONY: venv java demo test lint types pytest fuzz bench bench-large format clean
+.PHONY: venv java postgres demo test lint types pytest fuzz bench bench-large format clean
 
 venv: $(STAMP)
 
@@ -20,6 +20,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 java:
 	@scripts/ensure_java.sh
+
+postgres:
+	@scripts/ensure_postgres.sh
 
 demo: venv java
 	$(VENV)/bin/deltaic demo
@@ -35,12 +38,12 @@ types: venv
 
 # What needs no Spark runs beside what does: either alone leaves a core idle.
 PURE := tests/golden tests/lab tests/test_rooms.py
-pytest: venv java
+pytest: venv java postgres
 	@log=$$(mktemp); $(PY) -m pytest $(PURE) > $$log 2>&1 & pure=$$!; \
 	$(PY) -m pytest $(addprefix --ignore=,$(PURE)); spark=$$?; \
 	wait $$pure; pure=$$?; cat $$log; rm -f $$log; test $$spark = 0 && test $$pure = 0
 
-fuzz: venv java
+fuzz: venv java postgres
 	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest --fuzz
 
 bench: venv java

@@ -1,8 +1,8 @@
 """Propagation in steps against one refresh: the longest step and the whole, as the interval varies.
 
 Orders and lines of TPC-H come and go in many commits. One view is refreshed over all of them at once; copies of it are
-propagated by intervals of different sizes, or rolled with an interval of its own for each source, and then applied. What
-rolling costs beyond propagating are its overlaps, which are terms of their own.
+propagated by intervals of different sizes, or rolled with an interval of its own for each source, and then applied.
+What rolling costs beyond propagating are its overlaps, which are terms of their own.
 """
 
 import os

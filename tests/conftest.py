@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from deltaic.errors import SetupError
+from deltaic.spark.jars import postgres_jars
 from deltaic.spark.session import local_session
 
 CONNECT_PORT = "spark.connect.grpc.binding.port"
@@ -40,6 +43,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
+    with contextlib.suppress(SetupError):
+        postgres_jars()  # a session starts with it if it is there; the tests that need it will miss it otherwise
     session = local_session("deltaic-tests", cores="2", extra=settings)
     yield session
     session.stop()

@@ -88,6 +88,25 @@ class TimeError(DeltaicError):
     code = "TIME"
 
 
+class SourceAway(SourceError):
+    """A server that does not answer, though it was asked several times."""
+
+    code = "SOURCE_AWAY"
+
+
+class CaptureLost(SourceError):
+    """Changes of a live source were not captured, and never will be: what is made of it is to be recomputed.
+
+    `reason` is the name of a reason code.
+    """
+
+    code = "CAPTURE_LOST"
+
+    def __init__(self, what: str, *, reason: str = "CAPTURE_LOST", hint: str | None = None) -> None:
+        self.reason = reason
+        super().__init__(what, hint=hint or "Start the capture anew (restart) and recompute what reads the table.")
+
+
 class UnsupportedError(DeltaicError):
     """A statement or feature that this version refuses by name."""
 

@@ -31,6 +31,8 @@ class Code(Enum):
     SOURCE_REPLACED = "a source is another table than before"
     SOURCE_REWOUND = "a source is at an older version than the view"
     HISTORY_GONE = "the change since the last refresh can no longer be read"
+    CAPTURE_LOST = "changes of a live source were not captured"
+    SOURCE_TRUNCATED = "a live source was truncated, which does not say which rows it had"
     VIEW_EDITED = "the view's table was changed by something else"
     VIEW_MISMATCH = "the change does not fit the rows of the view"
     OVERFLOW = "a number in the change did not fit, though the answer may"

@@ -5,7 +5,8 @@ Spark already has all but Delta's own (tried: DDL, MERGE, time travel, change fe
 vectors, clone, VACUUM), so the others are excluded and never downloaded: 12 MB instead of 87.
 
 Settings, all by environment variable, since they are needed before there is a session:
-DELTAIC_JARS (a folder, or a comma-separated list: use these), DELTAIC_CACHE (instead of ~/.cache/deltaic) and
+DELTAIC_JARS (a folder, or a comma-separated list: use these), DELTAIC_POSTGRES_JAR,
+DELTAIC_CACHE (instead of ~/.cache/deltaic) and
 DELTAIC_MAVEN_MIRROR (a repository to use instead of Maven Central).
 """
 
@@ -31,6 +32,7 @@ MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
 # Everything that Delta's artifact depends on besides io.delta itself; globs, as Ivy's exclusions take them.
 _SPARK_HAS_THESE = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.airlift:*,io.unitycatalog:*"
 _RESOLVE_SECONDS = 600
+POSTGRES_DRIVER = "org.postgresql:postgresql:42.7.8"
 
 Resolver = Callable[[Path], str]
 """Fetches into `<folder>/jars` and returns what it printed. Whether it worked is seen from the jars."""
@@ -43,8 +45,29 @@ def delta_jars(resolve: Resolver | None = None) -> list[str]:
         return _given_jars(given)
     home = cache_folder()
     if not _complete(home):
-        _fill(home, resolve or _spark_resolver)
+        _fill(home, resolve or _spark_resolver, coordinates(), _complete)
     return sorted(str(jar) for jar in home.glob("*.jar"))
+
+
+def postgres_jars(resolve: Resolver | None = None) -> list[str]:
+    """PostgreSQL's JDBC driver, fetched likewise; DELTAIC_POSTGRES_JAR names one to use instead."""
+    given = os.environ.get("DELTAIC_POSTGRES_JAR")
+    if given:
+        if "://" not in given and not Path(given).is_file():
+            raise SetupError(f"DELTAIC_POSTGRES_JAR names what is not there: {given}")
+        return [given]
+    home = _postgres_folder()
+    if not postgres_jars_are_cached():
+        _fill(home, resolve or _postgres_resolver, POSTGRES_DRIVER, lambda folder: any(folder.glob("*.jar")))
+    return sorted(str(jar) for jar in home.glob("*postgresql*.jar"))
+
+
+def postgres_jars_are_cached() -> bool:
+    return bool(os.environ.get("DELTAIC_POSTGRES_JAR")) or any(_postgres_folder().glob("*.jar"))
+
+
+def _postgres_folder() -> Path:
+    return cache_folder().parent / POSTGRES_DRIVER.replace(":", "-")
 
 
 def jars_are_cached() -> bool:
@@ -94,32 +117,40 @@ def _given_jars(given: str) -> list[str]:
     return jars
 
 
-def _fill(home: Path, resolve: Resolver) -> None:
+def _fill(home: Path, resolve: Resolver, wanted: str, complete: Callable[[Path], bool]) -> None:
     """Fetch beside the cache, then move into place: a kill or a second start leaves no half-filled folder."""
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=home.parent) as scratch:
             output = resolve(Path(scratch))
             fetched = Path(scratch) / "jars"
-            if not _complete(fetched):
-                raise _not_fetched(output)
-            _publish(fetched, home)
+            if not complete(fetched):
+                raise _not_fetched(wanted, output)
+            _publish(fetched, home, complete)
     except OSError as problem:
         hint = "Set DELTAIC_CACHE to a folder that can be written."
-        raise SetupError(f"the Delta jars cannot be kept in {home.parent}: {problem}", hint=hint) from problem
+        raise SetupError(f"the jars cannot be kept in {home.parent}: {problem}", hint=hint) from problem
 
 
-def _publish(fetched: Path, home: Path) -> None:
+def _publish(fetched: Path, home: Path, complete: Callable[[Path], bool]) -> None:
     try:
         fetched.rename(home)
     except OSError:
         # A folder is there already: one that another start has just filled, or the incomplete one we replace.
-        if not _complete(home):
+        if not complete(home):
             shutil.rmtree(home, ignore_errors=True)
             fetched.rename(home)
 
 
 def _spark_resolver(folder: Path) -> str:
+    return _resolved(folder, coordinates(), _SPARK_HAS_THESE)
+
+
+def _postgres_resolver(folder: Path) -> str:
+    return _resolved(folder, POSTGRES_DRIVER, "org.checkerframework:*")  # annotations, for compilers only
+
+
+def _resolved(folder: Path, wanted: str, excluded: str) -> str:
     """`spark-submit --packages` with a program that does nothing: resolving is all that is left to do."""
     require_java()
     settings, nothing = folder / "ivysettings.xml", folder / "nothing.py"
@@ -128,7 +159,7 @@ def _spark_resolver(folder: Path) -> str:
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
     script = "spark-submit.cmd" if os.name == "nt" else "spark-submit"
     command = [os.path.join(home, "bin", script), "--master", "local[1]"]
-    command += ["--packages", coordinates(), "--exclude-packages", _SPARK_HAS_THESE]
+    command += ["--packages", wanted, "--exclude-packages", excluded]
     command += ["--conf", f"spark.jars.ivy={folder}", "--conf", f"spark.jars.ivySettings={settings}"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     try:
@@ -151,11 +182,11 @@ def _ivy_settings(url: str) -> str:
     )
 
 
-def _not_fetched(output: str) -> SetupError:
+def _not_fetched(wanted: str, output: str) -> SetupError:
     # Without Ivy's rulers of colons and the JVM's stack traces, the last dozen lines hold the cause.
     lines = [line.strip() for line in output.splitlines() if line.strip(" :\t") and "\tat " not in line]
     said = "\n".join(f"    {line}" for line in lines[-12:]) or "    (nothing)"
-    tried = f"{coordinates()} could not be fetched from {repository()}; the resolver's last words:\n{said}"
+    tried = f"{wanted} could not be fetched from {repository()}; the resolver's last words:\n{said}"
     hint = (
         "Set DELTAIC_MAVEN_MIRROR to a Maven repository that this machine can reach, or DELTAIC_JARS to a "
         "folder that holds the jars. Behind a proxy: "

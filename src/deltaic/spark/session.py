@@ -20,7 +20,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from deltaic.errors import SetupError
-from deltaic.spark.jars import delta_jars
+from deltaic.spark.jars import delta_jars, postgres_jars, postgres_jars_are_cached
 from deltaic.spark.java import require_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -80,6 +80,18 @@ def local_session(
     _start(conf)
     mute_query_errors()
     return SparkSession.builder.getOrCreate()
+
+
+def add_postgres_driver(session: SparkSession) -> None:
+    """Give a running session PostgreSQL's JDBC driver, unless it has it already.
+
+    An embedded session starts with it once this machine has it. Where it came later, reads work, but Spark cannot say
+    why one failed (`UnknownReason`): the exception's class is not known to the part that reports it.
+    """
+    if "postgresql" in (session.conf.get("spark.jars", "") or ""):
+        return
+    for jar in postgres_jars():
+        session.sql(f"ADD JAR '{jar}'")
 
 
 def has_delta(session: SparkSession) -> bool:
@@ -186,7 +198,7 @@ def _settings(master: str) -> dict[str, str]:
     settings = {
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
-        "spark.jars": ",".join(delta_jars()),
+        "spark.jars": ",".join([*delta_jars(), *(postgres_jars() if postgres_jars_are_cached() else [])]),
         "spark.sql.sources.default": "delta",
         "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
         "spark.sql.adaptive.enabled": "true",

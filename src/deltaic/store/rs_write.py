@@ -118,6 +118,11 @@ def overwrite(path: str, rows: pa.Table, transaction: Transaction) -> None:
     _write(table, conform(rows, schema), "overwrite", transaction)
 
 
+def append(path: str, rows: pa.Table | pa.RecordBatchReader, transaction: Transaction) -> None:
+    """These rows beside all there are, in one commit."""
+    _write(_opened(path, transaction), rows, "append", transaction)
+
+
 def commit_nothing(path: str, transaction: Transaction) -> None:
     """A commit of no rows, for what it says."""
     table = _opened(path, transaction)
@@ -139,7 +144,12 @@ def _opened(path: str, transaction: Transaction) -> DeltaTable:
     return table
 
 
-def _write(table: DeltaTable, rows: pa.Table, mode: Literal["append", "overwrite"], transaction: Transaction) -> None:
+def _write(
+    table: DeltaTable,
+    rows: pa.Table | pa.RecordBatchReader,
+    mode: Literal["append", "overwrite"],
+    transaction: Transaction,
+) -> None:
     write_deltalake(
         table,
         rows,
