@@ -89,10 +89,10 @@ class Applier:
     def unchanged(self, source: Source, now: Snapshot) -> SourceRead:
         """A source whose change the kept delta has; its state may still be asked for."""
         log, names = Log(source.ref, self.warehouse.spark), [field["name"] for field in now.fields]
-        small = self.planner.use_rs and why_no_rs_state(log, now.version, names) is None
+        small = self.planner.use_rs and not source.live and why_no_rs_state(log, now.version, names) is None
         return SourceRead(
-            source.key, source.ref.relation, now.version, now.version, shown=now.shown, rows=now.rows, files=now.files,
-            rs_states=frozenset({State.NEW}) if small else frozenset(),
+            source.key, source.relation, now.version, now.version, shown=now.shown, rows=now.rows, files=now.files,
+            rs_states=frozenset({State.NEW}) if small else frozenset(), live=source.live is not None,
         )  # fmt: skip
 
     def kept_read(self, kept: Kept, body: Body, after: int, upto: int) -> SourceRead:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 
 from deltaic.algebra.expr import quote
 from deltaic.app.definition import PROPERTY, Definition
+from deltaic.app.live import ENDING, LiveTable
 from deltaic.errors import DependencyError, MissingError, NameProblem
 from deltaic.store.log import Log
 from deltaic.store.quoting import text_literal
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RESERVED = "__deltaic_"
+CAPTURED = "captured"
+"""The kind of hidden table that a live source is captured into."""
 
 
 class Catalog(ABC):
@@ -107,6 +110,10 @@ class Catalog(ABC):
         """Where a new view's table goes, if the catalog does not decide it."""
         return None
 
+    def live(self, schema: str, name: str) -> LiveTable | None:
+        """The live source of that name, if there is one."""
+        return None
+
     @abstractmethod
     def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
         """A table of Deltaic's own, of a view or of the warehouse, there or not; and where it is to be made, if the
@@ -153,6 +160,33 @@ class LocalCatalog(Catalog):
             self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)} LOCATION {location}")
             for name, folder in self.tables(schema):
                 self.attach(schema, name, folder)
+            for file in (self.root / schema).glob(f"*{ENDING}"):
+                self.show_live(schema, file.name.removesuffix(ENDING))
+
+    def live(self, schema: str, name: str) -> LiveTable | None:
+        file = self.root / schema / f"{name}{ENDING}"
+        if not file.is_file():
+            return None
+        return LiveTable.read(file, f"{schema}.{name}".lower(), str(self.hidden(CAPTURED, schema, name)[0].path))
+
+    def add_live(self, schema: str, name: str, live: LiveTable) -> None:
+        (self.root / schema / f"{name}{ENDING}").write_text(live.to_json())
+        self.show_live(schema, name)
+
+    def remove_live(self, schema: str, name: str) -> None:
+        self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(name)}")
+        (self.root / schema / f"{name}{ENDING}").unlink()
+        self.discard_hidden(CAPTURED, schema, name)
+
+    def show_live(self, schema: str, name: str) -> None:
+        """So that Spark knows its columns; whoever reads it by its name is told where it is."""
+        live = self.live(schema, name)
+        assert live is not None
+        told = text_literal(f"{schema}.{name} is in {live.table.server}: read it there, or by a materialized view")
+        fields = [f for f in Log(live.ref).snapshot().fields if not f["name"].startswith(RESERVED)]
+        columns = ", ".join(f"CAST(NULL AS {f['type']}) AS {quote(f['name'])}" for f in fields)
+        view = f"SELECT {columns} FROM range(1) WHERE raise_error({told}) IS NULL"
+        self.spark.sql(f"CREATE OR REPLACE VIEW {quote(schema)}.{quote(name)} AS {view}")
 
     def attach(self, schema: str, name: str, folder: Path) -> None:
         ref = table_at(folder, f"{schema}.{name}")
@@ -172,6 +206,8 @@ class LocalCatalog(Catalog):
                     self.unregister(schema, name)
                 else:
                     self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
+            for file in (self.root / schema).glob(f"*{ENDING}"):
+                self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(file.name.removesuffix(ENDING))}")
             if schema != "default":
                 self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
 

@@ -75,6 +75,7 @@ class Clock:
 
     def moment(self, definition: Definition) -> Moment:
         """The order with every commit of the view's sources that is there now. Under the warehouse's lock."""
+        self.warehouse.capture(definition)
         last = self.warehouse.last_progress(definition)
         if last is None:
             raise TimeError(f"{definition.full_name} has no commit of Deltaic's own", hint="Refresh it.")

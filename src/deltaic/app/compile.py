@@ -18,6 +18,7 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason
 from deltaic.app.catalog import RESERVED, Catalog, path_source
 from deltaic.app.definition import KEY, REFERS, Definition, references_in
+from deltaic.app.live import LiveTable
 from deltaic.app.settings import Settings
 from deltaic.errors import (
     DeltaicError,
@@ -58,6 +59,12 @@ class Source:
     is_view: bool
     keys: tuple[frozenset[str], ...] = ()
     """Of a view, as its query tells."""
+    live: LiveTable | None = None
+    """Of a source that can be read only now: its table is the captured log."""
+
+    @property
+    def relation(self) -> str:
+        return self.live.relation if self.live else self.ref.relation
 
 
 @dataclass(frozen=True)
@@ -122,15 +129,26 @@ class SourceCatalog:
             columns = ", ".join(quote(c) for c in self.catalog.read_definition(ref).columns)
             relation = f"(SELECT {columns} FROM {ref.relation})"
             return self._known(f"{schema}.{name.lower()}", ref, relation, True, self.unique_of(*view))
+        live = self.catalog.live(schema, name)
+        if live is not None:
+            shown = f"{quote(schema)}.{quote(name)}"
+            self.analyzer.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {live.relation} AS SELECT * FROM {shown}")
+            return self._known(live.key, live.ref, shown, False, live=live)
         table = self.catalog.table_ref(schema, name)
         return None if table is None else self._known(f"{schema}.{name.lower()}", table, table.relation, False)
 
     def _known(
-        self, key: str, ref: TableRef, relation: str, is_view: bool, unique: tuple[frozenset[str], ...] = ()
+        self,
+        key: str,
+        ref: TableRef,
+        relation: str,
+        is_view: bool,
+        unique: tuple[frozenset[str], ...] = (),
+        live: LiveTable | None = None,
     ) -> Source:
         if key not in self.sources:
             schema = self.analyzer.schema(f"SELECT * FROM {relation}")
-            self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique)
+            self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique, live)
         return self.sources[key]
 
     def table(self, parts: tuple[str, ...]) -> SourceInfo | None:
@@ -310,7 +328,7 @@ def _other_names(names: tuple[str, ...], schema: StructType) -> str | None:
 def _stored_types(way: Maintenance, world: SourceCatalog, schema: StructType) -> tuple[str, ...] | Reason:
     """Spark must give the lowered query the types it gives the text, or it is not the same query."""
     reads = {
-        key: SourceRead(s.key, s.ref.relation, None, Log(s.ref, world.analyzer.spark).version())
+        key: SourceRead(s.key, s.relation, None, Log(s.ref, world.analyzer.spark).version(), live=s.live is not None)
         for key, s in world.sources.items()
         if key in sources_of(way.root)
     }
@@ -409,7 +427,7 @@ def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
         source, read = compiled.sources[key], reads[key]
         columns = ", ".join(quote(f.name) for f in source.columns)
         pieces.append(sql[here:start])
-        pieces.append(f"(SELECT {columns} FROM {read.relation} VERSION AS OF {read.new}{read.where})")
+        pieces.append(f"(SELECT {columns} FROM {read.at(read.new)}{read.where})")
         if not named[start].alias:
             pieces.append(f" AS {quote(named[start].name)}")
         here = end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.choice import Choice, learnt_from
 from deltaic.app.compile import Compiled, Source
 from deltaic.app.definition import Definition
+from deltaic.app.live import LiveTable
 from deltaic.app.settings import Settings
 from deltaic.app.stored import (
     create_sql,
@@ -88,6 +89,7 @@ class Planner:
     def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
         """Everything a refresh would do, without doing it."""
         table = self.warehouse.view_table(definition)
+        self.warehouse.capture(definition)
         marked = last_commit_with_marker(table.log)
         last = Progress.of(marked.commit) if marked else None
         reasons = list(view_reasons(definition, marked, last, full))
@@ -117,6 +119,9 @@ class Planner:
         for key, state in last.sources.items():
             ref = self.warehouse.source_ref(key)
             if ref is None or ref.path is None:
+                return None
+            live = self.warehouse.live(key)
+            if live is not None and live.is_lost(state.version):
                 return None
             log = Log(ref, self.warehouse.spark)
             version = max(pins.get(key, 0), state.version) if key in pins else log.version()
@@ -152,6 +157,8 @@ class Planner:
             snapshot = states[key]
             before = last.sources.get(key) if last else None
             own = list(source_reasons(source, before, snapshot, used_columns(compiled, key, snapshot)))
+            if before is not None and source.live is not None and source.live.is_lost(before.version):
+                own.append(Reason(Code.CAPTURE_LOST, f"changes of {key} were lost, and its capture was begun anew"))
             reasons.extend(own)
             if before is None or own or reasons:
                 reads[key] = _whole(key, source, snapshot)
@@ -163,11 +170,11 @@ class Planner:
                 reads[key] = _whole(key, source, snapshot)
                 continue
             reads[key] = SourceRead(
-                key, source.ref.relation, before.version, snapshot.version, change.kind, change.sql,
+                key, source.relation, before.version, snapshot.version, change.kind, change.sql,
                 change.rows, change.reason, change.after, change.upto,
                 self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
-                change.appends, snapshot.rows, snapshot.files,
-                self.can_find(source, snapshot.version, used.get(key, [])),
+                change.appends, source.live.rows() if source.live else snapshot.rows, snapshot.files,
+                self.can_find(source, snapshot.version, used.get(key, [])), live=source.live is not None,
             )  # fmt: skip
         return reads
 
@@ -186,7 +193,7 @@ class Planner:
 
     def small_states(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> frozenset[State]:
         """The states of a source that are cheaper read by delta-rs."""
-        if not self.use_rs:
+        if not self.use_rs or source.live:
             return frozenset()
         log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
         versions = ((State.OLD, old), (State.NEW, new))
@@ -195,11 +202,13 @@ class Planner:
     def can_find(self, source: Source, version: int, used: list[tuple[str, str]]) -> bool:
         """Whether rows may be looked for in the files of a source, of any size."""
         log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
-        return self.use_rs and may_be_looked_up(log, version, columns)
+        return self.use_rs and source.live is None and may_be_looked_up(log, version, columns)
 
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
         log = Log(source.ref, self.warehouse.spark)
         columns = [name for name, _ in used]
+        if source.live is not None:
+            return live_change(source.live, old, new, columns)
         return plan_change(log, old, new, columns, allow_rs=self.use_rs, allow_feed=not self.odd_texts)
 
     def decided(
@@ -288,6 +297,14 @@ class Planner:
         return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
 
 
+def live_change(live: LiveTable, old: int, new: int, columns: Sequence[str]) -> ChangePlan:
+    """The captured changes of a live source."""
+    rows = live.changed_rows(old, new) if new > old else 0
+    if not rows:
+        return ChangePlan("none", old, new, None, 0, f"{new - old} commits of its log, none with rows")
+    return ChangePlan("feed", old, new, live.change_sql(old, new, columns), rows, "captured changes, read by Spark")
+
+
 def evaluated_under(definition: Definition) -> tuple[object, ...]:
     """What the same expression must have in common to have the same value in two views."""
     return (definition.current_schema, *sorted(definition.settings.items()))
@@ -318,7 +335,10 @@ def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str,
 
 
 def _whole(key: str, source: Source, now: Snapshot) -> SourceRead:
-    return SourceRead(key, source.ref.relation, None, now.version, shown=now.shown, rows=now.rows, files=now.files)
+    rows = source.live.rows() if source.live else now.rows
+    return SourceRead(
+        key, source.relation, None, now.version, shown=now.shown, rows=rows, files=now.files, live=bool(source.live)
+    )
 
 
 def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Plan, evaluated_under
+from deltaic.app.live import LiveStates
 from deltaic.delta.common import Shape
 from deltaic.plan.steps import Step
 from deltaic.spark.metrics import Measurement
@@ -21,10 +22,17 @@ if TYPE_CHECKING:
 
 class Desk:
     def __init__(
-        self, session: SparkSession, compiled: Compiled, plan: Plan, measured: Measurement, *, use_rs: bool
+        self,
+        session: SparkSession,
+        compiled: Compiled,
+        plan: Plan,
+        measured: Measurement,
+        live: LiveStates,
+        *,
+        use_rs: bool,
     ) -> None:
         self.session, self.compiled, self.plan, self.measured = session, compiled, plan, measured
-        self.use_rs = use_rs
+        self.use_rs, self.live = use_rs, live
         self.table = plan.table
         self.kept: list[DataFrame] = []
         self.borrowed: list[DataFrame] = []
@@ -77,6 +85,7 @@ class Desk:
     def clear(self) -> None:
         for frame in self.kept:
             frame.unpersist()
+        self.live.close()
 
 
 def _added(measured: dict[str, int] | None, more: Mapping[str, int]) -> dict[str, int] | None:

@@ -87,7 +87,8 @@ class Looker:
         looking = None
         if plan.mode == "incremental":
             with self.warehouse.session_for(self.definition) as session:
-                looking = Looking(session, plan.compiled, plan, self.warehouse.use_rs, Shared())
+                captures = self.warehouse.captures
+                looking = Looking(session, plan.compiled, plan, self.warehouse.use_rs, Shared(), captures)
                 if looking.is_small():
                     looking.walk()
         if looking is None or looking.arrow is None:

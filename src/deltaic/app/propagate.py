@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltaic.algebra.nodes import WEIGHT, sources
+from deltaic.algebra.reasons import Code
 from deltaic.app.clock import AsOf, Clock, Moment
 from deltaic.app.compile import Compiled, Source
 from deltaic.app.decide import Plan, Planner
@@ -64,8 +65,12 @@ class Propagator:
         self.moment: Moment
 
     def propagate(self, upto: AsOf | None, steps: int | None) -> Iterator[Report]:
-        """One report for each step: it may be stopped after any, and gone on with by another process."""
+        """One report for each step: it may be stopped after any, and gone on with by another process. It ends with what
+        was there when it began, however much is written meanwhile."""
         done = 0
+        if upto is None:
+            with self.warehouse.lock():
+                upto = self.clock.moment(self.definition).order.newest
         while steps is None or done < steps:
             with self.warehouse.lock():
                 report = self.step(upto)
@@ -74,14 +79,14 @@ class Propagator:
             done += 1
             yield report
 
-    def step(self, upto: AsOf | None) -> Report | None:
+    def step(self, upto: AsOf) -> Report | None:
         """The next one; None if there is none."""
         started = time.perf_counter()
         self.compiled = self.planner.compiled(self.definition)
         body = body_for(self.definition, self.compiled)
         self.moment = self.clock.moment(self.definition)
         kept = KeptDelta(self.warehouse, self.definition).of(body, self.moment) or self.begun(body)
-        end = self.moment.order.newest if upto is None else self.clock.time_meant(self.moment, upto)
+        end = self.clock.time_meant(self.moment, upto)
         following = self.next_term(body, kept, end) if self.definition.intervals else self.interval(body, kept, end)
         if following is None:
             return None
@@ -92,7 +97,9 @@ class Propagator:
                 kept.table.commit_progress_only(plan.progress, session)
                 return Report(self.definition.full_name, "propagated", "none", time=following.rolling.mark)
             compiled = replace(self.compiled, sources=following.sources)
-            outcome = Propagating(session, compiled, plan, self.planner.use_rs, Shared()).walk()
+            outcome = Propagating(
+                session, compiled, plan, self.planner.use_rs, Shared(), self.warehouse.captures
+            ).walk()
         report = Refresher(self.warehouse).report(plan, outcome, time.perf_counter() - started, outcome.timings)
         return replace(report, mode="propagated", time=following.rolling.mark)
 
@@ -188,6 +195,9 @@ class Propagator:
 
     def rows_of(self, source: str, version: int) -> int | None:
         """How many rows a commit changed, about; None if it changed none."""
+        live = self.compiled.sources[source].live
+        if live is not None:
+            return live.changed_rows(version - 1, version) or None
         log, used = Log(self.compiled.sources[source].ref, self.warehouse.spark), self.used(source)
         names = [name for name, _ in used]
         change = plan_change(log, version - 1, version, names, allow_rs=self.planner.use_rs)
@@ -203,6 +213,8 @@ class Propagator:
         snapshot = Log(source.ref, self.warehouse.spark).snapshot(new)
         before, used = self.moment.last.sources[key], used_columns(self.compiled, key, snapshot)
         problems = [str(reason) for reason in source_reasons(source, before, snapshot, used)]
+        if source.live is not None and source.live.is_lost(old):
+            problems.append(f"{Code.CAPTURE_LOST.name}: changes of {key} were lost, and its capture was begun anew")
         if problems:
             raise NotIncremental(
                 f"{self.definition.full_name} cannot be propagated: {'; '.join(problems)}",
@@ -210,14 +222,15 @@ class Propagator:
             )
         versions = self.versions_in(key, span)
         return SourceRead(
-            name, source.ref.relation, old, new,
+            name, source.relation, old, new,
             change_kind="timed" if versions else "none",
             change_rows=sum(self.rows_of(key, version) or 0 for version, _ in versions),
             change_note=f"{len(versions)} commits, timed",
             change_from=old, change_upto=new,
             rs_states=self.planner.small_states(source, old, new, self.used(key)),
-            shown=snapshot.shown, rows=snapshot.rows, files=snapshot.files,
+            shown=snapshot.shown, rows=source.live.rows() if source.live else snapshot.rows, files=snapshot.files,
             rs_finds=self.planner.can_find(source, new, self.used(key)), times=tuple(versions),
+            live=source.live is not None,
         )  # fmt: skip
 
     def plan(self, kept: Kept, following: Next) -> Plan:

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT, Node, Scan
 from deltaic.app.decide import few
 from deltaic.app.desk import Desk
+from deltaic.app.live import LiveTable
 from deltaic.app.reach import reach
 from deltaic.app.shared import Shared
 from deltaic.delta.reduce import FLAGS
@@ -104,6 +106,10 @@ class Reading:
         here: list[pa.Table] = []
         frames: list[DataFrame] = []
         for version, time in step.times:
+            if source.live is not None:
+                changes = source.live.change_sql(version - 1, version, columns)
+                frames.append(self.desk.session.sql(f"SELECT *, {time}L AS `{TIME}` FROM ({changes})"))
+                continue
             change = plan_change(log, version - 1, version, columns, allow_rs=self.desk.use_rs)
             if change.kind == "none":
                 continue
@@ -188,7 +194,25 @@ class Reading:
         comes, goes, stays = (rows[n][0].as_py() for n in range(len(parts)))
         return comes, goes, stays
 
+    def read_live(self, step: ReadState, live: LiveTable) -> None:
+        """A source that is read now, as of a version, or what of it is near some rows."""
+        assert step.version is not None
+        rows = self.desk.near.get(step.near.binding) if step.near else None
+        keys = None
+        if rows is not None and step.near is not None:
+            values = rows[step.near.value].unique()
+            keys = pa.table({step.near.column: values if step.near.nulls else pc.drop_null(values)})
+        names = [name for name, _ in step.columns]
+        frame = self.desk.live.frame(live, step.version, names, keys)
+        given = [frame[quote(name)].alias(shown) for name, shown in step.columns]
+        frame = frame.select(*given) if given else frame
+        self.desk.named(self.desk.keep(frame) if self.desk.uses(step) > 1 else frame, step)
+
     def read_state(self, step: ReadState) -> None:
+        source = self.desk.compiled.sources.get(step.source)
+        if source is not None and source.live is not None:
+            self.read_live(step, source.live)
+            return
         if self.find_rows(step):
             return
         if step.sql:

@@ -76,7 +76,9 @@ class Refresher:
         assert plan.compiled is not None
         assert plan.progress is not None
         with self.warehouse.session_for(plan.definition) as session:
-            outcome = Run(session, plan.compiled, plan, self.planner.use_rs, self.shared).walk()
+            outcome = Run(
+                session, plan.compiled, plan, self.planner.use_rs, self.shared, self.warehouse.captures
+            ).walk()
             if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
                 self.fold(plan.table, session)
         if plan.mode == "full":  # its columns may be others now

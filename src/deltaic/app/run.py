@@ -18,6 +18,7 @@ from deltaic.algebra.nodes import WEIGHT, Apply, walk
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Plan, few
 from deltaic.app.desk import Desk
+from deltaic.app.live import Captures, LiveStates
 from deltaic.app.reading import Reading
 from deltaic.app.report import Reduced
 from deltaic.app.shared import Shared
@@ -68,8 +69,16 @@ class Outcome:
 class Run:
     """One walk over the steps, in a session of its own."""
 
-    def __init__(self, session: SparkSession, compiled: Compiled, plan: Plan, use_rs: bool, shared: Shared) -> None:
-        self.session, self.compiled, self.plan = session, compiled, plan
+    def __init__(
+        self,
+        session: SparkSession,
+        compiled: Compiled,
+        plan: Plan,
+        use_rs: bool,
+        shared: Shared,
+        captures: Captures,
+    ) -> None:
+        self.session, self.compiled, self.plan, self.captures = session, compiled, plan, captures
         self.use_rs, self.shared = use_rs, shared
         self.outcome = Outcome()
         self.arrow: pa.Table | None = None
@@ -92,7 +101,8 @@ class Run:
             spare_subqueries(self.session)
         assert self.plan.progress is not None
         with measure(self.session) as measured:
-            self.desk = Desk(self.session, self.compiled, self.plan, measured, use_rs=self.use_rs)
+            live = LiveStates(self.captures, self.session)
+            self.desk = Desk(self.session, self.compiled, self.plan, measured, live, use_rs=self.use_rs)
             self.reading = Reading(self.desk, self.shared)
             self.writing = Writing(self.desk, self.plan.progress)
             try:
@@ -183,6 +193,8 @@ class Run:
             case FindRows():
                 self.compute_artifact(step, small)
             case WriteView():
+                if self.plan.mode == "full":
+                    self.desk.live.name_all(self.compiled, self.plan.reads)
                 self.writing.tell(self.outcome.stages)
                 self.commit = self.writing.write(step, self.arrow, self.found)
             case _:

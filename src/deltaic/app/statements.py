@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from deltaic.app.clock import KEPT_DELTA
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
+from deltaic.app.live import LiveStates
 from deltaic.app.stored import create_sql, progress_of, recompute_sql
 from deltaic.errors import (
     DependencyError,
@@ -148,6 +150,9 @@ class Executor:
         self.check_policy(compiled)
         self.check_circle(compiled)
         definition = compiled.definition
+        for source in compiled.sources.values():
+            if source.live is not None:
+                self.warehouse.captures.step(source.live)
         states = Planner(self.warehouse).states(compiled, {})
         reads = first_reads(compiled, states)
         table = self.warehouse.view_table(definition)
@@ -165,7 +170,10 @@ class Executor:
             location=self.catalog.location(definition.schema, definition.name),
         )
         with self.warehouse.session_for(definition) as session:
-            table.apply_spark(session, sql, progress)
+            live = LiveStates(self.warehouse.captures, session)
+            with closing(live):
+                live.name_all(compiled, reads)
+                table.apply_spark(session, sql, progress)
         self.catalog.register(definition)
 
     def check_policy(self, compiled: Compiled) -> None:

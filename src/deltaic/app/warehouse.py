@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from deltaic.app.apply import Applier
-from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
+from deltaic.app.catalog import CAPTURED, Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.choice import seconds_of
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
@@ -25,6 +25,7 @@ from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_create, explain_refresh
 from deltaic.app.kept import KeptDelta
+from deltaic.app.live import Captures, LiveTable, capture_name
 from deltaic.app.looking import Looker
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
@@ -34,13 +35,24 @@ from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
 from deltaic.delta.common import Columns, Shape, shapes
-from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, MissingError, SetupError
+from deltaic.errors import (
+    ConfigurationError,
+    DeltaicError,
+    DependencyError,
+    ExistsError,
+    HistoryGone,
+    MissingError,
+    SetupError,
+    UnsupportedError,
+)
 from deltaic.plan.maintain import Maintenance
-from deltaic.spark.session import forked, has_delta, local_session
+from deltaic.spark.session import add_postgres_driver, forked, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements
 from deltaic.sql.statements import CreateView, Policy, RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.postgres import PostgresTable
+from deltaic.store.postgres_capture import start_capture
 from deltaic.store.progress import Progress
 from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable
@@ -90,6 +102,7 @@ class Warehouse:
         self.spark, self.catalog, self.use_rs = spark, catalog, use_rs
         self._mutex = RLock()
         self._compiled: dict[str, tuple[object, Compiled]] = {}
+        self.captures = Captures()
         self._closed = False
 
     def __enter__(self) -> Warehouse:
@@ -106,6 +119,7 @@ class Warehouse:
 
     def close(self) -> None:
         """Lets go of the warehouse; Spark goes on for the next one."""
+        self.captures.close()
         if self._closed or not isinstance(self.catalog, LocalCatalog):
             return
         self._closed = True
@@ -290,6 +304,9 @@ class Warehouse:
         """The table behind a source's key; views of the same name come first, as in a query."""
         if key.startswith("delta.`"):
             return path_source(("delta", key[len("delta.`") : -1].replace("``", "`")))
+        live = self.live(key)
+        if live is not None:
+            return live.ref
         schema, name = key.split(".", 1)
         views = {(s.lower(), n.lower()): (s, n) for s, n in self.catalog.view_names()}
         if (schema, name) in views:
@@ -298,6 +315,48 @@ class Warehouse:
             return self.catalog.table_ref(schema, name)
         except MissingError:
             return None
+
+    def capture(self, definition: Definition) -> None:
+        """Bring the captured logs of a view's live sources up to now."""
+        last = self.last_progress(definition)
+        for key in last.sources if last else ():
+            live = self.live(key)
+            if live is not None:
+                self.captures.step(live)
+
+    def live(self, key: str) -> LiveTable | None:
+        return None if key.startswith("delta.`") else self.catalog.live(*key.split(".", 1))
+
+    def attach(self, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
+        """Makes a table in PostgreSQL a source under a name of this warehouse, and begins to capture its changes.
+
+        `set_identity` allows ALTER TABLE ... REPLICA IDENTITY FULL, which logical decoding needs."""
+        if not isinstance(self.catalog, LocalCatalog):
+            raise UnsupportedError("live sources are for local warehouses: deltaic.open(path)")
+        schema, plain = (part.lower() for part in self.split(name))
+        with self.lock():
+            there = self.catalog.exists(schema, plain)
+            if there is not None:
+                raise ExistsError(f"{schema}.{plain} is already {there}")
+            path = str(self.catalog.hidden(CAPTURED, schema, plain)[0].path)
+            live = LiveTable(f"{schema}.{plain}", table, path)
+            add_postgres_driver(self.spark)
+            with start_capture([(table, path)], capture_name(live), set_identity=set_identity):
+                self.catalog.add_live(schema, plain, live)
+
+    def detach(self, name: str) -> None:
+        """Ends the capture of a live source that no view reads."""
+        schema, plain = (part.lower() for part in self.split(name))
+        with self.lock():
+            live = self.catalog.live(schema, plain)
+            if live is None or not isinstance(self.catalog, LocalCatalog):
+                raise MissingError(f"there is no live source {schema}.{plain}")
+            readers = self.readers(live.key)
+            if readers:
+                raise DependencyError(f"{live.key} is read by {', '.join(readers)}", hint="Drop those views first.")
+            self.captures.of(live).drop()
+            self.captures.close()
+            self.catalog.remove_live(schema, plain)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

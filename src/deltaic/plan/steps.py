@@ -63,6 +63,11 @@ class SourceRead:
     """Whether delta-rs may go through it, however large, for some rows."""
     times: tuple[tuple[int, int], ...] = ()
     """Of a timed change: its versions, and their times."""
+    live: bool = False
+    """Whether it can be read only now; `relation` is then the state that was read, as of the version wanted."""
+
+    def at(self, version: int | None) -> str:
+        return self.relation if self.live else f"{self.relation} VERSION AS OF {version}"
 
     @property
     def where(self) -> str:
@@ -416,7 +421,10 @@ def _reads(
             version = read.new if state is State.NEW else read.old
             small = state in read.rs_states
             pairs = tuple((column, column) for column in columns)
-            step = _read_state(read.name, read.relation, version, small, name, source, state, pairs, read.shown)
+            step = _read_state(read.name, read.at(version), version, small, name, source, state, pairs, read.shown)
+            if read.live:
+                title = f"read {read.name} as it is now, and take back what came after version {version}"
+                step = replace(step, title=title)
             if near is not None:
                 title = f"{step.title}, near the values of {near.value.split('#')[0]} in {near.binding}"
                 step = replace(step, title=title, near=near, rs_finds=read.rs_finds)
@@ -430,14 +438,15 @@ def _read_state(
 ) -> ReadState:  # fmt: skip
     listed = ", ".join(quote(a) if a == b else f"{quote(a)} AS {quote(b)}" for a, b in columns)
     where = f" WHERE {quote(shown)}" if shown else ""
-    sql = "" if small else f"SELECT {listed} FROM {relation} VERSION AS OF {version}{where}"
+    sql = "" if small else f"SELECT {listed} FROM {relation}{where}"
     title = f"read {what} as of version {version}" + (" (small, by delta-rs)" if small else "")
     return ReadState(title, sql, name, source=source, state=state, version=version, columns=columns, shown=shown)
 
 
 def _read_view(view: StoredView, name: str, near: Near | None) -> ReadState:
     pairs = tuple((stored, name) for name, stored in view.columns.items())
-    step = _read_state("the view itself", view.relation, view.version, view.by_rs, name, VIEW, State.NEW, pairs)
+    pinned = f"{view.relation} VERSION AS OF {view.version}"
+    step = _read_state("the view itself", pinned, view.version, view.by_rs, name, VIEW, State.NEW, pairs)
     if near is None:
         return step
     title = f"{step.title}, near the values of {near.value.split('#')[0]} in {near.binding}"
@@ -449,7 +458,7 @@ def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredVi
 
     def pinned(scan: Scan) -> str:
         read = reads[scan.source]
-        pinned = f"{read.relation} VERSION AS OF {read.new}"
+        pinned = read.at(read.new)
         return f"(SELECT * FROM {pinned}{read.where})" if read.shown else pinned
 
     columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())

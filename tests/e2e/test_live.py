@@ -1,0 +1,169 @@
+"""Views over tables in PostgreSQL and in Delta at once, exact while both are written to."""
+
+import random
+import time
+from collections.abc import Iterator
+from threading import Event, Thread
+
+import pytest
+
+from deltaic import Report, Warehouse
+from deltaic.errors import DependencyError, ExistsError, MissingError, SourceAway
+from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.postgres import PostgresTable, connect
+from deltaic.store.postgres_read import LiveRead
+from tests.e2e.conftest import rows
+from tests.lab.oracle import difference
+from tests.store.postgres_server import PASSWORD, Database, postgres
+
+VIEWS = {
+    "joined": "SELECT c.name, o.id, o.price FROM orders o JOIN cust c ON o.cust = c.id",
+    "grouped": "SELECT c.name, sum(o.price) AS total, count(*) AS n, max(o.note) AS m FROM orders o"
+    " JOIN cust c ON o.cust = c.id GROUP BY c.name",
+    "padded": "SELECT c.name, o.note FROM cust c LEFT JOIN orders o ON o.cust = c.id AND o.id < 100",
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Database]:
+    with postgres(wal_level="logical") as process:
+        database = Database(process.server)
+        yield database
+        database.close()
+
+
+class Shop:
+    """`orders` in PostgreSQL, `cust` in Delta."""
+
+    def __init__(self, wh: Warehouse, database: Database) -> None:
+        self.wh, self.database = wh, database
+        database.run(
+            "DROP TABLE IF EXISTS orders", "CREATE TABLE orders (id int, cust int, price numeric(10,2), note text)"
+        )
+        database.run("INSERT INTO orders SELECT i, i % 20, i, 'n' || i FROM generate_series(1, 200) i")
+        self.table: PostgresTable = database.table("orders")
+        wh.attach("orders", self.table)
+        wh.sql("CREATE TABLE cust (id INT, name STRING)")
+        wh.sql("INSERT INTO cust SELECT id, concat('c', id) FROM range(25)")
+
+    def truth(self, query: str) -> list[tuple[object, ...]]:
+        """The query over what is there now: for moments when nobody writes."""
+        with LiveRead(self.table.server, [self.table]) as read:
+            found = read.arrow(self.table)
+        schema = self.wh.spark.sql("SELECT * FROM orders").schema
+        arrow_to_spark(self.wh.spark, found, schema).createOrReplaceTempView("orders_now")
+        return rows(self.wh, query.replace("orders o", "orders_now o"))
+
+    def check(self, name: str) -> None:
+        assert difference(self.truth(VIEWS[name]), rows(self.wh, f"SELECT * FROM {name}")) is None, name
+
+    def close(self) -> None:
+        for view in self.wh.views():
+            self.wh.sql(f"DROP MATERIALIZED VIEW {view['view']}")
+        self.wh.detach("orders")
+
+
+@pytest.fixture
+def shop(wh: Warehouse, server: Database) -> Iterator[Shop]:
+    found = Shop(wh, server)
+    yield found
+    found.close()
+
+
+def test_views_over_both(shop: Shop) -> None:
+    wh = shop.wh
+    for name, query in VIEWS.items():
+        wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        shop.check(name)
+    shop.database.run("UPDATE orders SET price = price + 1 WHERE id % 7 = 0", "DELETE FROM orders WHERE id % 11 = 0")
+    shop.database.run("INSERT INTO orders VALUES (1000, 3, 5.5, NULL), (1000, 3, 5.5, NULL), (NULL, NULL, NULL, NULL)")
+    wh.sql("UPDATE cust SET name = NULL WHERE id = 3")
+    assert "as it is now, and take back what came after version" in wh.explain("joined")
+    for name in VIEWS:
+        report = wh.refresh(name)
+        assert isinstance(report, Report)
+        assert report.mode == "incremental", report
+        shop.check(name)
+        assert PASSWORD not in wh.explain(name) + str(report) + str(wh.history(name))
+    with pytest.raises(Exception, match="read it there, or by a materialized view"):
+        wh.sql("SELECT * FROM orders").collect()
+    with pytest.raises(ExistsError):
+        wh.attach("orders", shop.table)
+    with pytest.raises(DependencyError):
+        wh.detach("orders")
+    with pytest.raises(MissingError):
+        wh.detach("no_such")
+
+
+def test_exact_while_both_are_written_to(shop: Shop) -> None:
+    wh, stop = shop.wh, Event()
+
+    def write(seed: int) -> None:
+        chance = random.Random(seed)
+        with connect(shop.table.server) as connection:
+            connection.execute(f"SET search_path TO {shop.table.schema}".encode())
+            while not stop.is_set():
+                n = chance.randint(1, 400)
+                change = chance.choice([
+                    f"INSERT INTO orders VALUES ({n}, {n % 30}, {n}, 'w{seed}')",
+                    f"DELETE FROM orders WHERE id = {n}",
+                    f"UPDATE orders SET cust = {n % 30}, price = price + 1 WHERE id % 41 = {n % 41}",
+                ])  # fmt: skip
+                connection.execute(change.encode())
+                time.sleep(0.004)
+
+    for name in ("joined", "grouped"):
+        wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+    writers = [Thread(target=write, args=(seed,)) for seed in range(2)]
+    for writer in writers:
+        writer.start()
+    try:
+        for number in range(2):
+            wh.sql(f"INSERT INTO cust VALUES ({25 + number}, 'new')")
+            wh.refresh("grouped")
+            wh.propagate("joined")
+            wh.apply("joined")
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    wh.refresh("grouped")
+    shop.check("grouped")
+    wh.propagate("joined")
+    wh.apply("joined")
+    shop.check("joined")
+
+
+def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
+    wh = shop.wh
+    wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
+    shop.database.run("TRUNCATE orders", "INSERT INTO orders VALUES (1, 1, 1, 'x')")
+    report = wh.refresh("joined")
+    assert isinstance(report, Report)
+    assert report.mode == "full"
+    assert report.reasons[0].startswith("CAPTURE_LOST")
+    shop.check("joined")
+    shop.database.run("INSERT INTO orders VALUES (2, 2, 2, 'y')")
+    report = wh.refresh("joined")
+    assert isinstance(report, Report)
+    assert report.mode == "incremental"
+    shop.check("joined")
+
+
+def test_a_server_that_is_away(wh: Warehouse) -> None:
+    with postgres(wal_level="logical") as process:
+        database = Database(process.server)
+        shop = Shop(wh, database)
+        wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
+        before = rows(wh, "SELECT * FROM joined")
+        process.stop()
+        with pytest.raises(SourceAway) as away:
+            wh.refresh("joined")
+        assert PASSWORD not in str(away.value)
+        assert difference(before, rows(wh, "SELECT * FROM joined")) is None
+        process.start()
+        database.run("INSERT INTO orders VALUES (3, 3, 3, 'z')")
+        wh.refresh("joined")
+        shop.check("joined")
+        shop.close()
+        database.close()
