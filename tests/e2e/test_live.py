@@ -37,9 +37,8 @@ class Shop:
 
     def __init__(self, wh: Warehouse, database: Database) -> None:
         self.wh, self.database = wh, database
-        database.run(
-            "DROP TABLE IF EXISTS orders", "CREATE TABLE orders (id int, cust int, price numeric(10,2), note text)"
-        )
+        database.run("DROP TABLE IF EXISTS orders")
+        database.run("CREATE TABLE orders (id int, cust int, price numeric(10,2), note text)")
         database.run("INSERT INTO orders SELECT i, i % 20, i, 'n' || i FROM generate_series(1, 200) i")
         self.table: PostgresTable = database.table("orders")
         wh.attach("orders", self.table)
@@ -162,8 +161,8 @@ def test_a_server_that_is_away(wh: Warehouse) -> None:
         assert PASSWORD not in str(away.value)
         assert difference(before, rows(wh, "SELECT * FROM joined")) is None
         process.start()
-        database.run("INSERT INTO orders VALUES (3, 3, 3, 'z')")
+        with connect(process.server) as connection:
+            connection.execute(f"INSERT INTO {shop.table.relation} VALUES (3, 3, 3, 'z')".encode())
         wh.refresh("joined")
         shop.check("joined")
         shop.close()
-        database.close()
