@@ -166,3 +166,4 @@ def test_a_server_that_is_away(wh: Warehouse) -> None:
         wh.refresh("joined")
         shop.check("joined")
         shop.close()
+        database.admin.close()
