@@ -12,7 +12,7 @@ from deltaic.app.clock import KEPT_DELTA, Moment
 from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.delta.timed import TIME
-from deltaic.errors import NotIncremental
+from deltaic.errors import HistoryGone, NotIncremental
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.rolling import Rolling
 from deltaic.store.log import last_commit_with_marker
@@ -55,7 +55,10 @@ class Kept:
         """About how many rows were kept since a time, as the commits tell."""
         total, log = 0, self.table.log
         for version in range(log.version(), -1, -1):
-            commit = log.commit(version)
+            try:
+                commit = log.commit(version)
+            except HistoryGone:
+                break
             told = Progress.of(commit)
             total += sum(file.rows or 0 for file in commit.adds)
             if told is not None and told.figures[_ROLLING]["mark"] <= time:

@@ -25,7 +25,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT
-from deltaic.errors import CaptureLost
+from deltaic.errors import CaptureLost, ConfigurationError
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.captured_log import ORDER, XID, CapturedLog, CaptureMark
 from deltaic.store.log import Log
@@ -53,7 +53,11 @@ class LiveTable:
     path: str
 
     def __post_init__(self) -> None:
-        assert self.table.server.password is None, "a password that is a function cannot be stored"
+        if self.table.server.password is not None:
+            raise ConfigurationError(
+                f"{self.key}: a password that is a function cannot be called by the next process",
+                hint="Name an environment variable (password_env) or a password file (passfile).",
+            )
 
     @property
     def ref(self) -> TableRef:

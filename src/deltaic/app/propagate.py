@@ -63,6 +63,7 @@ class Propagator:
         self.clock, self.planner = Clock(warehouse), Planner(warehouse)
         self.compiled: Compiled
         self.moment: Moment
+        self._rows: dict[tuple[str, int], int | None] = {}
 
     def propagate(self, upto: AsOf | None, steps: int | None) -> Iterator[Report]:
         """One report for each step: it may be stopped after any, and gone on with by another process. It ends with what
@@ -195,6 +196,11 @@ class Propagator:
 
     def rows_of(self, source: str, version: int) -> int | None:
         """How many rows a commit changed, about; None if it changed none."""
+        if (source, version) not in self._rows:
+            self._rows[source, version] = self.count_rows(source, version)
+        return self._rows[source, version]
+
+    def count_rows(self, source: str, version: int) -> int | None:
         live = self.compiled.sources[source].live
         if live is not None:
             return live.changed_rows(version - 1, version) or None

@@ -341,8 +341,14 @@ class Warehouse:
             path = str(self.catalog.hidden(CAPTURED, schema, plain)[0].path)
             live = LiveTable(f"{schema}.{plain}", table, path)
             add_postgres_driver(self.spark)
-            with start_capture([(table, path)], capture_name(live), set_identity=set_identity):
+            with start_capture([(table, path)], capture_name(live), set_identity=set_identity) as started:
+                pass
+            try:
                 self.catalog.add_live(schema, plain, live)
+            except BaseException:
+                started.capture.drop()
+                self.catalog.discard_hidden(CAPTURED, schema, plain)
+                raise
 
     def detach(self, name: str) -> None:
         """Ends the capture of a live source that no view reads."""
