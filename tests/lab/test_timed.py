@@ -129,3 +129,24 @@ def test_any_interval_moves_a_view(first_seed: int, duck: Duck) -> None:
         case = case_of(seed)
         found = problem(duck, case)
         assert found is None, f"seed {seed}: {found}\n{case.script()}"
+
+
+def test_views_without_a_timed_delta_say_why(duck: Duck) -> None:
+    case = case_of(0)
+    duck.reset(case)
+    catalog = DuckCatalog(duck, tables_of(case))
+    for sql, why in (
+        ("SELECT r.a, s.c FROM r LEFT JOIN s ON r.b = s.b", "outer joins"),
+        ("SELECT a FROM r WHERE b IN (SELECT b FROM s)", "semi join"),
+        ("SELECT x.n, t.d FROM (SELECT b, count(*) AS n FROM s GROUP BY b) AS x JOIN t ON x.n = t.c", "aggregate"),
+        ("SELECT a, count(*) AS n FROM (SELECT DISTINCT a, b FROM r) AS x GROUP BY a", "aggregate"),
+        ("SELECT a, avg(CAST(b AS DOUBLE)) AS m FROM r GROUP BY a", None),
+        (
+            "SELECT x.m, t.d FROM (SELECT a, sum(CAST(b AS DOUBLE)) AS m FROM r GROUP BY a) AS x JOIN t ON x.a = t.c",
+            "keys",
+        ),
+    ):
+        kept = KeptView(duck, View("v", sql, ()), catalog)
+        assert isinstance(kept.way, Maintenance), sql
+        found = body_of(kept.way)
+        assert isinstance(found, Body) if why is None else isinstance(found, str) and why in found, (sql, found)

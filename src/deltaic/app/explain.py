@@ -32,6 +32,7 @@ from deltaic.delta.joins import PlannedJoin
 from deltaic.delta.trees import Tree, cost, singletons
 from deltaic.plan.bags import Bag
 from deltaic.plan.change import change_table
+from deltaic.plan.kept import Body, body_of
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.outer import Mark
 from deltaic.plan.padding import is_outer_join
@@ -141,6 +142,8 @@ def _definition(compiled: Compiled) -> list[str]:
         parts.extend(_told_mark(mark, compiled) for mark in compiled.way.marks)
         parts.extend(_told_bag(bag) for bag in compiled.way.bags)
         parts.extend(_told_stratum(stratum) for stratum in compiled.way.strata)
+        body = body_of(compiled.way)
+        parts.append("Kept delta: " + ("may be propagated" if isinstance(body, Body) else f"none, since {body}"))
     if isinstance(compiled.way, Maintenance) and compiled.way.way is Way.CHANGES:
         parts.extend(_carried(compiled.way))
     elif compiled.node is not None:

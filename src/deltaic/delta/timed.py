@@ -52,7 +52,7 @@ def why_not_timed(node: Node) -> str | None:
     for part in walk(node):
         linear = isinstance(part, Scan | Values | Filter | Project | Generate | UnionAll)
         if not linear and not (isinstance(part, Join) and part.kind is JoinKind.INNER):
-            what = f"{part.kind.value} join" if isinstance(part, Join) else type(part).__name__.lower()
+            what = f"{part.kind.name.lower()} join" if isinstance(part, Join) else type(part).__name__.lower()
             return f"what it computes below its top has a {what}, whose delta has no times"
         if any(True for _ in own_unstable_decisions(part)):
             return "a value decides about rows that may come out differently when computed again"

@@ -74,6 +74,8 @@ def body_of(way: Maintenance) -> Body | str:
         whole, top = prune(way.root), None
     else:
         top = _top(way)
+        if top is None:
+            return "it is kept by the keys of an operator below its top"
         whole = prune(Project(top.input, tuple(i for i in keep(top.input) if i.name in _used(top))))
     problem = why_not_timed(whole)
     if problem is not None:
@@ -87,12 +89,11 @@ def body_of(way: Maintenance) -> Body | str:
     return Body(whole, replace(way, root=_over(way.root, top, new_top), kept=kept))
 
 
-def _top(way: Maintenance) -> Aggregate | Window:
+def _top(way: Maintenance) -> Aggregate | Window | None:
     node = way.root
     while isinstance(node, Project | Filter):
         node = node.input
-    assert isinstance(node, Aggregate | Window)
-    return node
+    return node if isinstance(node, Aggregate | Window) else None
 
 
 def _used(top: Aggregate | Window) -> frozenset[str]:
