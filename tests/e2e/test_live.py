@@ -149,6 +149,7 @@ def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
     shop.check("joined")
 
 
+@pytest.mark.long
 def test_a_server_that_is_away(wh: Warehouse) -> None:
     with postgres(wal_level="logical") as process:
         database = Database(process.server)
