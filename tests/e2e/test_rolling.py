@@ -17,7 +17,8 @@ import deltaic
 from deltaic import Warehouse
 from deltaic.app.clock import Clock
 from deltaic.app.kept import KeptDelta
-from deltaic.errors import ConfigurationError, NotIncremental, TimeError
+from deltaic.app.service import Service
+from deltaic.errors import ConfigurationError, NameProblem, NotIncremental, TimeError
 from tests.e2e.conftest import rows
 from tests.lab.oracle import difference
 
@@ -260,6 +261,68 @@ def test_the_service_keeps_views_at_their_lag(wh: Warehouse) -> None:
     assert status["default.rare"]["commits_waiting"] > 0
     with pytest.raises(ConfigurationError, match="not a duration"):
         wh.sql("CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.lag = 'soon') AS SELECT v FROM r")
+
+
+def test_a_timestamp_means_what_was_committed_by_then(wh: Warehouse) -> None:
+    """Also where only another view, over other sources, was looked at in between."""
+    wh.script(TABLES)
+    recorded = Recorded(wh, {"joined": VIEWS["joined"]})
+    wh.sql("CREATE MATERIALIZED VIEW other AS SELECT v FROM r")
+    wh.propagate("other")
+    wh.sql("INSERT INTO s VALUES (1, 77)")
+    wanted, stamp = rows(wh, VIEWS["joined"]), datetime.now()
+    time.sleep(0.05)
+    wh.sql("INSERT INTO r VALUES (1, 55)")
+    wh.propagate("other")
+    wh.table("joined", as_of=stamp).createOrReplaceTempView("looked_at")
+    assert difference(wanted, rows(wh, "SELECT * FROM looked_at")) is None
+    recorded.see()
+    wh.sql("CREATE OR REPLACE MATERIALIZED VIEW joined AS SELECT r.k, v + 1 AS v, w FROM r JOIN s ON r.k = s.k")
+    wh.sql("INSERT INTO r VALUES (1, 56)")
+    wh.refresh("joined")
+    with pytest.raises(TimeError, match="is not kept"):
+        wh.table("joined", as_of=stamp)  # what another query gave then is not asked for
+    wh.sql("ALTER TABLE r ADD COLUMN more INT")
+    wh.sql("CREATE OR REPLACE MATERIALIZED VIEW joined AS SELECT r.*, w FROM r JOIN s ON r.k = s.k")
+    newest = Clock(wh).moment(wh.definition("joined")).order.newest
+    wh.sql("INSERT INTO r VALUES (1, 57, 1)")
+    wh.table("joined", as_of=newest)
+    with pytest.raises(NameProblem, match="reads no source"):
+        wh.sql("CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.interval.nope = '1') AS SELECT v FROM r")
+
+
+def test_nested_values_are_kept(wh: Warehouse) -> None:
+    wh.script(TABLES)
+    wh.sql("CREATE TABLE n (k INT, s STRUCT<p: INT, q: STRING>, l ARRAY<STRING>)")
+    wh.sql("INSERT INTO n VALUES (1, named_struct('p', 1, 'q', 'z'), array('a', NULL))")
+    recorded = Recorded(wh, {"nested": "SELECT n.s, n.l, s.w FROM n JOIN s ON n.k = s.k"})
+    recorded.commit("INSERT INTO n VALUES (2, named_struct('p', 1, 'q', NULL), NULL), (2, NULL, array('b'))")
+    recorded.commit("DELETE FROM n WHERE k = 1", "INSERT INTO n SELECT * FROM n")
+    wh.propagate("nested")
+    wh.apply("nested")
+    recorded.check("nested", max(recorded.wanted))
+
+
+@pytest.mark.long
+def test_sources_that_the_service_must_recompute_for(wh: Warehouse) -> None:
+    wh.script(TABLES)
+    lag = "TBLPROPERTIES (deltaic.lag = '1 second')"
+    wh.sql(f"CREATE MATERIALIZED VIEW v {lag} AS SELECT r.*, s.w FROM r JOIN s ON r.k = s.k")
+    service = Service(wh, None)
+    changes = (
+        "INSERT INTO r VALUES (1, 2)",
+        "CREATE OR REPLACE TABLE r (k INT, v INT); INSERT INTO r VALUES (1, 5)",
+        "ALTER TABLE r ADD COLUMN more INT; INSERT INTO r VALUES (2, 2, 2)",
+        "UPDATE s SET w = 3 WHERE k = 1",
+    )
+    for change in changes:
+        wh.script(change)
+        time.sleep(1)
+        told = list(service.round(Event()))
+        assert any(line.startswith("default.v: ") for line in told), told
+        assert (
+            difference(rows(wh, "SELECT r.*, s.w FROM r JOIN s ON r.k = s.k"), rows(wh, "SELECT * FROM v")) is None
+        ), told
 
 
 KILLED = """

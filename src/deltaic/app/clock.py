@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.errors import ConfigurationError, SourceError, TimeError
 from deltaic.store.log import Log
@@ -89,7 +90,22 @@ class Clock:
                 hint = "Refresh the view: it is recomputed, and its times begin anew."
                 raise SourceError(f"{definition.full_name}: {key} is another table than it was", hint=hint)
             logs[state.table_id] = (log, state.version)
-        return Moment(definition, last, self.table.see(logs))
+        return Moment(definition, last, self.table.see({**self.others(logs), **logs}))
+
+    def others(self, own: Mapping[str, object]) -> dict[str, tuple[Log, int]]:
+        """The sources of other views that are in the order: a commit that nobody looked at is no late one."""
+        recorded = {unit.source for unit in self.table.read().units}
+        found: dict[str, tuple[Log, int]] = {}
+        for name in self.warehouse.catalog.view_names():
+            last = self.warehouse.last_progress(self.warehouse.catalog.definition(*name))
+            for key, state in last.sources.items() if last else ():
+                if state.table_id not in recorded or state.table_id in found or state.table_id in own:
+                    continue
+                ref = self.warehouse.source_ref(key)
+                log = Log(ref, self.warehouse.spark) if ref else None
+                if log is not None and log.snapshot().table_id == state.table_id:
+                    found[state.table_id] = (log, state.version)
+        return found
 
     def time_meant(self, moment: Moment, as_of: AsOf) -> int:
         """The number of a time; one that is not there yet is refused."""
@@ -123,6 +139,15 @@ class Clock:
             hint = "As in '2026-05-01 12:30:00', or with a zone: '2026-05-01 12:30:00 Europe/Berlin'."
             raise TimeError(f"{as_of!r} is not a timestamp that Spark knows", hint=hint)
         return int(row[0])
+
+    def check_columns(self, compiled: Compiled, pins: Mapping[str, int]) -> None:
+        """A query is what it is now: at a time when its columns were not there, it has no answer."""
+        for key, version in pins.items():
+            there = set(Log(compiled.sources[key].ref, self.warehouse.spark).snapshot(version).columns)
+            missing = [name for name, _ in compiled.used_columns.get(key, []) if name not in there]
+            if missing:
+                name = compiled.definition.full_name
+                raise TimeError(f"{name} reads {', '.join(missing)} of {key}, which was not there at that time")
 
     def pins(self, moment: Moment, at: int) -> Mapping[str, int]:
         """The versions that a refresh to a time reads; refused if the view is past it."""

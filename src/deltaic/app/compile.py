@@ -17,7 +17,7 @@ from deltaic.algebra.nodes import sources as sources_of
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason
 from deltaic.app.catalog import RESERVED, Catalog, path_source
-from deltaic.app.definition import KEY, REFERS, Definition, references_in
+from deltaic.app.definition import INTERVAL, KEY, REFERS, Definition, references_in
 from deltaic.app.live import LiveTable
 from deltaic.app.settings import Settings
 from deltaic.errors import (
@@ -183,6 +183,8 @@ def compile_view(
     definition = _named(definition, schema)
     declared = declared_keys(definition, world.sources)
     references = declared_references(definition, world.sources)
+    for name in definition.intervals:
+        _named_source(f"{INTERVAL}{name}", name, (), world.sources)
     lowered = _lowered(definition, tree, text, world, schema)
     node: Node | None = None
     if isinstance(lowered, Reason):

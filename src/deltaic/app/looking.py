@@ -17,6 +17,7 @@ from deltaic.app.definition import Definition
 from deltaic.app.run import Run
 from deltaic.app.shared import Shared
 from deltaic.app.stored import recompute_sql
+from deltaic.app.why_full import digest
 from deltaic.errors import HistoryGone, TimeError
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.steps import Step, WriteView
@@ -50,6 +51,8 @@ class Looker:
 
     def plan(self, moment: Moment, at: int) -> Plan:
         """By the kept delta, where it goes from here to there; else by what the sources say."""
+        clock, compiled = Clock(self.warehouse), self.warehouse.compiled(self.definition)
+        clock.check_columns(compiled, moment.versions(at))
         applier = Applier(self.warehouse, self.definition, looking=True)
         if applier.reaches(moment, at):
             return applier.plan(at)[0]
@@ -63,7 +66,9 @@ class Looker:
                 progress = Progress.of(self.log.commit(version))
             except HistoryGone:
                 break
-            if progress is not None and {k: s.version for k, s in progress.sources.items()} == wanted:
+            if progress is None or progress.figures.get("definition") != digest(self.definition):
+                continue  # another query's rows
+            if {k: s.version for k, s in progress.sources.items()} == wanted:
                 return version
         own = moment.view_time
         raise TimeError(

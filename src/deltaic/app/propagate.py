@@ -29,12 +29,12 @@ from deltaic.app.shared import Shared
 from deltaic.app.stored import used_columns
 from deltaic.app.why_full import source_reasons
 from deltaic.delta.timed import TIME, apart
-from deltaic.errors import NotIncremental
+from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.kept import Body
 from deltaic.plan.program import ARTIFACT
 from deltaic.plan.rolling import Rolling, Span, Term
 from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView, known_of, propagation_steps
-from deltaic.store.change import plan_change
+from deltaic.store.change import is_history_gone, plan_change
 from deltaic.store.log import Log
 from deltaic.store.write_sql import OP
 
@@ -92,15 +92,21 @@ class Propagator:
         if following is None:
             return None
         plan = self.plan(kept, following)
-        with self.warehouse.session_for(self.definition) as session:
-            if not any(read.changed for read in following.reads.values()):  # commits that changed no rows
-                assert plan.progress is not None
-                kept.table.commit_progress_only(plan.progress, session)
-                return Report(self.definition.full_name, "propagated", "none", time=following.rolling.mark)
-            compiled = replace(self.compiled, sources=following.sources)
-            outcome = Propagating(
-                session, compiled, plan, self.planner.use_rs, Shared(), self.warehouse.captures
-            ).walk()
+        try:
+            with self.warehouse.session_for(self.definition) as session:
+                if not any(read.changed for read in following.reads.values()):  # commits that changed no rows
+                    assert plan.progress is not None
+                    kept.table.commit_progress_only(plan.progress, session)
+                    return Report(self.definition.full_name, "propagated", "none", time=following.rolling.mark)
+                compiled = replace(self.compiled, sources=following.sources)
+                outcome = Propagating(
+                    session, compiled, plan, self.planner.use_rs, Shared(), self.warehouse.captures
+                ).walk()
+        except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+            if isinstance(error, DeltaicError) or not is_history_gone(error):
+                raise
+            what = f"{self.definition.full_name} cannot be propagated: a past state of its sources is gone"
+            raise HistoryGone(what, hint="Refresh the view: its kept delta begins anew.") from error
         report = Refresher(self.warehouse).report(plan, outcome, time.perf_counter() - started, outcome.timings)
         return replace(report, mode="propagated", time=following.rolling.mark)
 

@@ -7,6 +7,7 @@ commits, so the service may be stopped and started anywhere, and of two that wor
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -22,10 +23,12 @@ from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
 from deltaic.errors import ConcurrentRefresh, DeltaicError, HistoryGone, NotIncremental
 from deltaic.store.log import Log
+from deltaic.store.table import first_line
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
 
+_log = logging.getLogger(__name__)
 WAITS = 1.0
 """Seconds between two rounds."""
 AGAIN = 30.0
@@ -53,9 +56,14 @@ def waiting(warehouse: Warehouse, definition: Definition) -> Waiting:
         if ref is None:
             continue
         log = Log(ref, warehouse.spark)
+        newest = log.version()
+        if newest < state.version or log.snapshot(newest).table_id != state.table_id:
+            found.append(log.commit(newest).timestamp or 0)  # another table under its name
+            continue
         try:
-            commits = log.commits(state.version, log.version()) if log.version() > state.version else []
+            commits = log.commits(state.version, newest) if newest > state.version else []
         except HistoryGone:
+            found.append(log.commit(newest).timestamp or 0)
             continue
         found.extend(commit.timestamp or 0 for commit in commits if commit.data_change)
     return Waiting(len(found), min(found, default=None))
@@ -90,9 +98,9 @@ class Service:
                 yield from map(_told, self.work(definition, target))
             except ConcurrentRefresh as other:
                 yield f"{definition.full_name}: {other.what}"
-            except DeltaicError as problem:
+            except Exception as problem:  # Spark, Arrow and drivers share no class; the other views go on
                 self.failed[definition.full_name] = time.time() + AGAIN
-                yield f"{definition.full_name}: {problem}"
+                yield f"{definition.full_name}: {first_line(problem)}"
 
     def target(self, definition: Definition, above: frozenset[str]) -> float | None:
         """Seconds that a view may be behind; None if it is not this service's to keep."""
@@ -117,14 +125,19 @@ class Service:
         if not behind.commits:
             return
         due = self.is_due(definition, behind, target)
-        kept = self.has_kept(definition)
-        if kept:
-            yield from Propagator(self.warehouse, definition).propagate(None, None if due else 1)
-        if not due:
-            return
-        if kept:
-            yield Applier(self.warehouse, definition).apply(None)
-        else:
+        if self.has_kept(definition):
+            try:
+                yield from Propagator(self.warehouse, definition).propagate(None, None if due else 1)
+                if due:
+                    yield Applier(self.warehouse, definition).apply(None)
+                return
+            except ConcurrentRefresh:
+                raise
+            except (
+                DeltaicError
+            ) as problem:  # a source is another one, or its past is gone: a refresh says so, and recomputes
+                _log.info("%s is refreshed as a whole: %s", definition.full_name, problem.what)
+        if due:
             yield Refresher(self.warehouse).refresh(definition, full=False)
 
     def is_due(self, definition: Definition, behind: Waiting, target: float) -> bool:

@@ -165,6 +165,7 @@ class Warehouse:
             clock = Clock(self)
             moment = clock.moment(definition)
             at = clock.time_meant(moment, as_of)
+            clock.check_columns(self.compiled(definition), moment.versions(at))
             applier = Applier(self, definition)
             if not full and applier.reaches(moment, at):
                 return applier.apply(at)

@@ -74,8 +74,18 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def without_views(table: pa.Table) -> pa.Table:
     """Texts and bytes as plain ones: Arrow's functions do not take its views, which delta-rs gives."""
-    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return table.cast(pa.schema([field.with_type(plain.get(field.type, field.type)) for field in table.schema]))
+    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without views, inside structs, lists and maps too."""
+    if pa.types.is_struct(kind):
+        return pa.struct([kind.field(n).with_type(_plain(kind.field(n).type)) for n in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), kind.item_field.with_type(_plain(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
 def arrow_to_spark(spark: SparkSession, table: pa.Table, schema: st.StructType) -> DataFrame:

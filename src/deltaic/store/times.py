@@ -92,13 +92,17 @@ def numbered(order: Order, logs: Mapping[str, tuple[Log, int]]) -> list[Unit]:
     newest = {unit.source: unit.version for unit in order.units}
     found: list[tuple[int, int, str, int]] = []
     for place, (source, (log, first)) in enumerate(logs.items()):
-        seen = newest.get(source)
+        seen, upto = newest.get(source), log.version()
         if seen is None:
             found.append((-1, place, source, first))
             seen = first
-        upto = log.version()
+        try:
+            commits = log.commits(seen, upto) if upto > seen else []
+        except HistoryGone:  # what is between is known to nobody any more: the source begins anew where it is
+            found.append((-1, place, source, upto))
+            commits = []
         last = -1
-        for commit in log.commits(seen, upto) if upto > seen else ():
+        for commit in commits:
             last = max(last, commit.timestamp or 0)  # a table's own commits stay in their order
             found.append((last, place, source, commit.version))
     units: list[Unit] = []
