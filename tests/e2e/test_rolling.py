@@ -84,11 +84,17 @@ class Recorded:
         assert difference(self.at(name, at), rows(self.wh, "SELECT * FROM looked_at")) is None, f"{name} as of {at}"
 
 
-@pytest.mark.parametrize("properties", ["", ROLLED], ids=["one interval", "rolled"])
-def test_any_time_up_to_the_mark(wh: Warehouse, properties: str) -> None:
+@pytest.mark.parametrize(
+    ("properties", "names"),
+    [
+        ("", ["joined", "grouped", "of_union"]),
+        (ROLLED, ["three"]),
+        pytest.param("", ["with_itself", "by_key", "distinct_values", "three"], marks=pytest.mark.long),
+        pytest.param(ROLLED, ["with_itself", "grouped", "joined"], marks=pytest.mark.long),
+    ],
+)
+def test_any_time_up_to_the_mark(wh: Warehouse, properties: str, names: list[str]) -> None:
     wh.script(TABLES)
-    joins = ("three", "with_itself", "grouped")
-    names = [n for n in VIEWS if (n in joins) == bool(properties) or n == "grouped"]
     recorded = Recorded(wh, {name: VIEWS[name] for name in names}, properties)
     recorded.commit(*HISTORY[:5])
     for name in names[::2]:
@@ -210,6 +216,7 @@ def test_a_kept_delta_begins_anew(wh: Warehouse) -> None:
         wh.apply("joined")
 
 
+@pytest.mark.long
 def test_what_a_view_is_past_is_forgotten(wh: Warehouse) -> None:
     wh.script(TABLES)
     recorded = Recorded(wh, {"joined": VIEWS["joined"]})
