@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltaic.errors import HistoryGone
+from deltaic.errors import ConcurrentRefresh, HistoryGone
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_state_rs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = {"time": "BIGINT", "source": "STRING", "version": "BIGINT", "stamp": "BIGINT", "own_stamp": "BIGINT"}
+_ATTEMPTS = 5
 _ARROW = {"BIGINT": pa.int64(), "STRING": pa.string()}
 
 
@@ -142,7 +144,13 @@ class TimesTable:
         return Order(tuple(sorted((Unit(**row) for row in rows.to_pylist()), key=lambda unit: unit.time)))
 
     def see(self, logs: Mapping[str, tuple[Log, int]]) -> Order:
-        """The order with all commits that are there now. The caller holds the warehouse's lock."""
+        """The order with all commits that are there now; another process may be numbering them as well."""
+        for _ in range(_ATTEMPTS):
+            with suppress(ConcurrentRefresh):
+                return self.seen(logs)
+        return self.seen(logs)
+
+    def seen(self, logs: Mapping[str, tuple[Log, int]]) -> Order:
         order = self.read()
         units = numbered(order, logs)
         if not units:
