@@ -3,12 +3,14 @@
 import random
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from threading import Event, Thread
 
 import pytest
 
 from deltaic import Report, Warehouse
-from deltaic.errors import DependencyError, ExistsError, MissingError, SourceAway
+from deltaic.app.clock import Clock
+from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.postgres import PostgresTable, connect
 from deltaic.store.postgres_read import LiveRead
@@ -78,6 +80,10 @@ def test_views_over_both(shop: Shop) -> None:
     shop.database.run("INSERT INTO orders VALUES (1000, 3, 5.5, NULL), (1000, 3, 5.5, NULL), (NULL, NULL, NULL, NULL)")
     wh.sql("UPDATE cust SET name = NULL WHERE id = 3")
     assert "as it is now, and take back what came after version" in wh.explain("joined")
+    told = wh.explain("joined", propagate=True)
+    assert "default.orders: its change after version" in told
+    assert "its state is read now, and compensated for what came after version" in told
+    assert "its state is read in its past, at version 2: no compensation" in told
     for name in VIEWS:
         report = wh.refresh(name)
         assert isinstance(report, Report)
@@ -137,6 +143,12 @@ def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
     wh = shop.wh
     wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
     shop.database.run("TRUNCATE orders", "INSERT INTO orders VALUES (1, 1, 1, 'x')")
+    before = datetime.now(UTC)
+    now = wh.table("joined", as_of=Clock(wh).moment(wh.definition("joined")).order.newest)
+    now.createOrReplaceTempView("looked_at")
+    assert difference(shop.truth(VIEWS["joined"]), rows(wh, "SELECT * FROM looked_at")) is None
+    with pytest.raises(HistoryGone, match="changes after it are gone"):
+        wh.table("joined", as_of=before)
     report = wh.refresh("joined")
     assert isinstance(report, Report)
     assert report.mode == "full"
@@ -147,6 +159,47 @@ def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
     assert isinstance(report, Report)
     assert report.mode == "incremental"
     shop.check("joined")
+
+
+def test_captured_changes_that_all_readers_are_past_are_forgotten(shop: Shop) -> None:
+    wh = shop.wh
+    for name in ("joined", "grouped"):
+        wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
+    first = Clock(wh).moment(wh.definition("joined")).order.newest
+    live = wh.live("default.orders")
+    assert live is not None
+
+    def changed(note: str) -> int:
+        """One more captured commit; how many rows the log has after both views are, or only one is, past it."""
+        shop.database.run(
+            f"INSERT INTO orders VALUES (7, 7, 7, '{note}')", f"DELETE FROM orders WHERE note = 'n{note}'"
+        )
+        report = wh.refresh("joined")
+        assert isinstance(report, Report)
+        assert report.mode == "incremental", report
+        shop.check("joined")
+        return int(wh.spark.sql(f"SELECT count(*) FROM {live.ref.relation}").collect()[0][0])
+
+    wh.spark.conf.set("spark.deltaic.capturedFiles", "1")
+    try:
+        assert [changed("1"), changed("2")] == [2, 4]  # `grouped` has not passed them
+        wh.refresh("grouped")
+        assert changed("3") == 2
+        assert changed("4") == 4
+        wh.refresh("grouped")
+        shop.check("grouped")
+        wh.propagate("joined")
+        wh.apply("joined")
+        report = wh.refresh("joined")
+        assert isinstance(report, Report)
+        assert report.mode == "noop", "a commit that pruned changed no rows"
+        assert wh.views()[0]["commits_waiting"] == 0
+        with pytest.raises(TimeError, match="is not kept"):
+            wh.table("joined", as_of=1)
+        with pytest.raises(TimeError, match="is before that"):
+            wh.refresh("joined", as_of=first)
+    finally:
+        wh.spark.conf.unset("spark.deltaic.capturedFiles")
 
 
 @pytest.mark.long

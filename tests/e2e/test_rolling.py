@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import deltaic
@@ -18,7 +19,7 @@ from deltaic import Warehouse
 from deltaic.app.clock import Clock
 from deltaic.app.kept import KeptDelta
 from deltaic.app.service import Service
-from deltaic.errors import ConfigurationError, NameProblem, NotIncremental, TimeError
+from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, NameProblem, NotIncremental, TimeError
 from tests.e2e.conftest import rows
 from tests.lab.oracle import difference
 
@@ -101,7 +102,9 @@ def test_any_time_up_to_the_mark(wh: Warehouse, properties: str, names: list[str
         wh.propagate(name, steps=2)  # stopped in the middle
     recorded.commit(*HISTORY[5:])
     for name in names:
+        assert ("by roll (" if properties else "by propagate") in wh.explain(name, propagate=True)
         reports = wh.propagate(name)
+        assert wh.explain(name, propagate=True).endswith("Propagate now: nothing to do")
         assert all(report.mode == "propagated" for report in reports)
         moment = Clock(wh).moment(wh.definition(name))
         assert moment.view_time is not None
@@ -214,6 +217,41 @@ def test_a_kept_delta_begins_anew(wh: Warehouse) -> None:
     wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
     with pytest.raises(TimeError, match="no kept delta"):
         wh.apply("joined")
+
+
+def test_a_past_that_is_gone(wh: Warehouse) -> None:
+    """Files that VACUUM took, and log entries that a clean-up took: said clearly, and mended by a refresh."""
+    wh.script(TABLES)
+    recorded = Recorded(wh, {"joined": VIEWS["joined"]})
+    recorded.commit("UPDATE r SET v = v + 1", "UPDATE r SET v = v + 2", "DELETE FROM s WHERE k = 1")
+    wh.spark.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = false")
+    wh.sql("VACUUM r RETAIN 0 HOURS")
+    with pytest.raises(HistoryGone, match="cannot be propagated: a past state of its sources is gone"):
+        wh.propagate("joined")
+    wh.refresh("joined")
+    recorded.see()
+    recorded.commit("INSERT INTO s VALUES (1, 5)")
+    wh.propagate("joined")
+    wh.apply("joined")
+    recorded.check("joined", max(recorded.wanted))
+
+    recorded.commit("INSERT INTO r VALUES (1, 77)", "INSERT INTO r VALUES (2, 78)", "INSERT INTO r VALUES (2, 79)")
+    path = wh.source_ref("default.r")
+    assert path is not None
+    assert path.path is not None
+    DeltaTable(path.path).create_checkpoint()
+    logs = sorted((Path(path.path) / "_delta_log").glob("*.json"))
+    for gone in logs[:-1]:
+        gone.unlink()
+    with pytest.raises(DeltaicError) as told:
+        wh.propagate("joined")
+    assert told.value.hint
+    wh.refresh("joined")
+    recorded.check("joined", max(recorded.wanted))
+    wh.sql("INSERT INTO r VALUES (1, 80)")
+    wh.propagate("joined")
+    wh.apply("joined")
+    assert difference(rows(wh, VIEWS["joined"]), rows(wh, "SELECT * FROM joined")) is None
 
 
 @pytest.mark.long

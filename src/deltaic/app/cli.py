@@ -194,12 +194,15 @@ def explain(
         str, typer.Argument(metavar="VIEW_OR_STATEMENT", help="A view, or a CREATE MATERIALIZED VIEW statement.")
     ],
     warehouse: WarehouseOption = HERE,
+    propagate: Annotated[bool, typer.Option(help="The next step of propagation, instead of a refresh.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Show how a view is kept, and every step that a refresh would take now."""
     with told(json), _opened(warehouse) as wh:
-        text = wh.explain(view)
-        if json:
+        text = wh.explain(view, propagate=propagate)
+        if json and propagate:
+            printing.print_json({"explained": view, "text": text})
+        elif json:
             printing.print_json({"explained": view, "text": text, **_plan(wh, view)})
         else:
             print(text)

@@ -60,6 +60,25 @@ def _forms(compiled: Compiled) -> list[str]:
     return lines
 
 
+def explain_propagation(compiled: Compiled, told: str, plan: Plan | None) -> str:
+    """The next step of propagation: its interval of each source, and of what it joins with, whether that is read in its
+    past or now, and then compensated for."""
+    parts = [*_definition(compiled), "", told]
+    if plan is None:
+        return "\n".join([*parts, "Propagate now: nothing to do"])
+    parts.append(f"Propagate now: by {plan.technique}")
+    for key, read in plan.reads.items():
+        upto = f"version {read.new}"
+        parts.append(f"  {key}: " + (f"its change after version {read.old} up to {upto}" if read.changed else upto))
+        if read.changed:
+            parts[-1] += f"; {read.change_note}; at most {read.change_rows or 0:,} change rows"
+        if any(isinstance(step, ReadState) and step.source == key for step in plan.steps):
+            past = f"its state is read in its past, at {upto}: no compensation"
+            now = f"its state is read now, and compensated for what came after {upto}"
+            parts[-1] += f"; {now if read.live else past}"
+    return "\n".join([*parts, *_steps(plan)])
+
+
 def explain_refresh(plan: Plan, compiled: Compiled) -> str:
     """The definition, then the steps of a refresh that started now."""
     parts = [*_definition(compiled), "", f"Refresh now: {plan.mode}"]
@@ -76,12 +95,17 @@ def explain_refresh(plan: Plan, compiled: Compiled) -> str:
     parts.extend(plan.choice.lines() if plan.choice else [])
     parts.extend(_joins(plan, compiled))
     parts.extend(_sizes(plan))
+    return "\n".join([*parts, *_steps(plan)])
+
+
+def _steps(plan: Plan) -> list[str]:
+    parts = []
     for number, step in enumerate(plan.steps, 1):
         into = f" as {step.relation}" if step.relation else ""
         when = f", {step.only.value}" if step.only else ""
         parts.append(f"\nStep {number}: {step.title}{into}{when}")
         parts.append(indent(step.sql or "(by delta-rs, without Spark)", "    "))
-    return "\n".join(parts)
+    return parts
 
 
 def _joins(plan: Plan, compiled: Compiled) -> list[str]:

@@ -115,14 +115,18 @@ class KeptDelta:
 
     def begin(self, body: Body, relations: int, own: int, session: SparkSession) -> Kept:
         """An empty one from a time on, instead of what is there."""
-        table, old = self.table(), self.now()
-        rolling = Rolling.start(relations, own)
-        kept = Kept(table, rolling, own, digest_of(body), old.number if old else 0)
+        kept = self.empty(body, relations, own)
+        table = kept.table
         fields = [(f.name, f.type) for f in body.columns] + [(WEIGHT, "bigint"), (TIME, "bigint")]
         empty = ", ".join(f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in fields)
         _, location = self.warehouse.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
         sql = table.create_sql(f"SELECT {empty} WHERE FALSE", replace=table.exists, location=location)
-        table.apply_spark(session, sql, kept.progress(rolling))
+        table.apply_spark(session, sql, kept.progress(kept.rolling))
         found = self.now()
         assert found is not None
         return found
+
+    def empty(self, body: Body, relations: int, own: int) -> Kept:
+        """One from a time on, not yet made."""
+        old = self.now()
+        return Kept(self.table(), Rolling.start(relations, own), own, digest_of(body), old.number if old else 0)

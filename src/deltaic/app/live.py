@@ -11,8 +11,9 @@ so that every rule that reads a state, old or new, is exact while the table is w
 from __future__ import annotations
 
 import json
+import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
@@ -25,21 +26,25 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT
-from deltaic.errors import CaptureLost, ConfigurationError
+from deltaic.app.settings import Settings
+from deltaic.errors import CaptureLost, ConfigurationError, HistoryGone
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.captured_log import ORDER, XID, CapturedLog, CaptureMark
-from deltaic.store.log import Log
+from deltaic.store.log import Commit, Log
 from deltaic.store.postgres import PostgresTable, Server, connect
 from deltaic.store.postgres_capture import Capture, open_capture
 from deltaic.store.postgres_read import LiveRead
-from deltaic.store.table import TableRef, table_at
+from deltaic.store.postgres_snapshot import Visibility
+from deltaic.store.table import TableRef, first_line, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltaic.app.compile import Compiled
+    from deltaic.app.warehouse import Warehouse
     from deltaic.plan.steps import SourceRead
 
+_log = logging.getLogger(__name__)
 ENDING = ".live"
 _ROWS = "SELECT greatest(reltuples, 0)::int8 FROM pg_class WHERE oid = %s::regclass"
 
@@ -92,12 +97,22 @@ class LiveTable:
         return f"SELECT {listed}{WEIGHT} {rows}"
 
     def changed_rows(self, after: int, upto: int) -> int:
-        commits = Log(self.ref).commits(after, upto)
-        return sum(file.rows or 0 for commit in commits for file in commit.adds)
+        """How many changes the versions after one and up to another brought."""
+        return sum(file.rows or 0 for commit in grown(Log(self.ref).commits(after, upto)) for file in commit.adds)
 
     def is_lost(self, since: int) -> bool:
-        """Whether changes after a version were never captured: the capture was begun anew later."""
-        return self.mark_at(since).order < CapturedLog(self.path, ()).newest().since
+        """Whether changes after a version are not in the log: the capture was begun anew later, or they were pruned."""
+        try:
+            return self.mark_at(since).order < CapturedLog(self.path, ()).newest().begins
+        except HistoryGone:
+            return True
+
+    def prune(self, version: int) -> None:
+        """Forget the changes up to a version."""
+        with connect(self.table.server) as connection:
+            row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        if row is not None:
+            CapturedLog(self.path, ()).prune(self.mark_at(version).order, Visibility.parse(row[0]))
 
     def to_json(self) -> str:
         server = self.table.server
@@ -113,6 +128,11 @@ class LiveTable:
         raw: dict[str, Any] = json.loads(file.read_text())
         only = tuple(raw["only"]) if raw["only"] is not None else None
         return LiveTable(key, PostgresTable(Server(**raw["server"]), raw["schema"], raw["table"], only), path)
+
+
+def grown(commits: Iterable[Commit]) -> list[Commit]:
+    """Those of a captured log that are no pruning of it."""
+    return [commit for commit in commits if not commit.removes]
 
 
 def capture_name(live: LiveTable) -> str:
@@ -145,6 +165,18 @@ class Captures:
         for capture in self._open.values():
             capture.close()
         self._open.clear()
+
+
+def prune_passed(warehouse: Warehouse, sources: Iterable[str]) -> None:
+    """Of captured logs that have become many files, what every view that reads them has passed."""
+    for key in sources:
+        live = warehouse.live(key)
+        if live is None or (Log(live.ref).snapshot().files or 0) <= Settings.of(warehouse.spark).captured_files:
+            continue
+        try:
+            live.prune(min(warehouse.readers(key).values()))
+        except Exception as problem:  # drivers share no class; the refresh is made, and the next one tries again
+            _log.warning("%s: its captured log could not be pruned: %s", key, first_line(problem))
 
 
 class LiveStates:
@@ -180,7 +212,12 @@ class LiveStates:
     def corrections(self, live: LiveTable, version: int, columns: Sequence[str]) -> pa.Table:
         """How often each row is to be put in or taken out of what was read."""
         read, log = self.read(live), Log(live.ref)
-        order, since = live.mark_at(version).order, CapturedLog(live.path, ()).newest().since
+        order, since = live.mark_at(version).order, CapturedLog(live.path, ()).newest().begins
+        if order < since:
+            raise HistoryGone(
+                f"{live.key} cannot be read as of version {version} of its captured log: changes after it are gone",
+                hint="Captured changes are kept until every view that reads them has passed them.",
+            )
         saw, listed = read.visibility.condition(XID), ", ".join(map(quote, columns))
         later = f"SELECT {listed}, -{WEIGHT} AS {WEIGHT} {{rows}} AND {ORDER} > {order} AND {saw}"
         sooner = f"SELECT {listed}, {WEIGHT} {{rows}} AND {ORDER} <= {order} AND NOT {saw}"

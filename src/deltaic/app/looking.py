@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from deltaic.app.apply import Applier
 from deltaic.app.clock import AsOf, Clock, Moment
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
+from deltaic.app.live import LiveStates
 from deltaic.app.run import Run
 from deltaic.app.shared import Shared
 from deltaic.app.stored import recompute_sql
@@ -27,7 +29,7 @@ from deltaic.store.progress import Progress
 from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from deltaic.app.warehouse import Warehouse
 
@@ -110,13 +112,27 @@ class Looker:
         return self.shown(left.unionByName(changes.where(f"`{OP}` = 1").drop(OP)))
 
     def computed(self, plan: Plan) -> DataFrame:
-        """The query itself at that time, in a session that has the settings of the view's creator and stays."""
+        """The query itself at that time."""
         assert plan.compiled is not None
-        session = fork(self.warehouse.spark)
-        for key, value in self.definition.settings.items():
+        session = self.session()
+        query = recompute_sql(plan.compiled, plan.reads)
+        if not any(source.live for source in plan.compiled.sources.values()):
+            return self.shown(session.sql(query))
+        with closing(LiveStates(self.warehouse.captures, session)) as states:  # whose snapshots end with this block
+            states.name_all(plan.compiled, plan.reads)
+            return self.shown(session.sql(query)).localCheckpoint()
+
+    def session(self) -> SparkSession:
+        """The warehouse's own, if it has the settings of the view's creator, else one that has and stays."""
+        own, told = self.warehouse.spark, self.definition
+        same = all(own.conf.get(key, None) == value for key, value in told.settings.items())
+        if same and own.catalog.currentDatabase() == told.current_schema:
+            return own
+        session = fork(own)
+        for key, value in told.settings.items():
             session.conf.set(key, value)
-        session.catalog.setCurrentDatabase(self.definition.current_schema)
-        return self.shown(session.sql(recompute_sql(plan.compiled, plan.reads)))
+        session.catalog.setCurrentDatabase(told.current_schema)
+        return session
 
 
 class Looking(Run):

@@ -162,7 +162,18 @@ _MODE_STYLE = {"incremental": "green", "full": "yellow", "noop": "dim"}
 
 
 def status_shown(views: Sequence[Mapping[str, Any]]) -> Table:
-    shown = table("view", "policy", "refreshes", "last technique", "sources at", "commits behind", "lag", "kept up to")
+    shown = table(
+        "view",
+        "policy",
+        "refreshes",
+        "last technique",
+        "sources at",
+        "commits behind",
+        "at",
+        "lag",
+        "waiting",
+        "kept up to",
+    )
     for view in views:
         behind = view["commits_behind"]
         late = {name: count for name, count in behind.items() if count != 0}
@@ -173,7 +184,9 @@ def status_shown(views: Sequence[Mapping[str, Any]]) -> Table:
             view["technique"] or "",
             versions(view["sources"]),
             _behind(late),
+            view["materialized_at"] or "",
             f"{view['lag_seconds']:g} s",
+            f"{view['commits_waiting']:,}",
             view["high_water_mark"] or "",
         )
     return shown

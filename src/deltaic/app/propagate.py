@@ -20,6 +20,7 @@ from deltaic.app.clock import AsOf, Clock, Moment
 from deltaic.app.compile import Compiled, Source
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
+from deltaic.app.explain import explain_propagation
 from deltaic.app.kept import Kept, KeptDelta, body_for
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
@@ -88,7 +89,7 @@ class Propagator:
         self.moment = self.clock.moment(self.definition)
         kept = KeptDelta(self.warehouse, self.definition).of(body, self.moment) or self.begun(body)
         end = self.clock.time_meant(self.moment, upto)
-        following = self.next_term(body, kept, end) if self.definition.intervals else self.interval(body, kept, end)
+        following = self.following(body, kept, end)
         if following is None:
             return None
         plan = self.plan(kept, following)
@@ -110,6 +111,27 @@ class Propagator:
         report = Refresher(self.warehouse).report(plan, outcome, time.perf_counter() - started, outcome.timings)
         return replace(report, mode="propagated", time=following.rolling.mark)
 
+    def explained(self) -> str:
+        """What the next step would do; nothing is made or written."""
+        with self.warehouse.lock():
+            self.compiled = self.planner.compiled(self.definition)
+            body, keeping = body_for(self.definition, self.compiled), KeptDelta(self.warehouse, self.definition)
+            self.moment = self.clock.moment(self.definition)
+            own, kept = self.moment.view_time, keeping.of(body, self.moment)
+            if kept is None and own is None:
+                told = "The view is at no recorded time: it is refreshed first, and its kept delta begins there."
+                return explain_propagation(self.compiled, told, None)
+            if kept is None:
+                assert own is not None
+                kept = keeping.empty(body, relations_of(body), own)
+            following = self.following(body, kept, self.moment.order.newest)
+            told = f"High-water mark: {self.moment.told(kept.mark)}"
+            plan = self.plan(kept, following) if following is not None else None
+            return explain_propagation(self.compiled, told, plan)
+
+    def following(self, body: Body, kept: Kept, end: int) -> Next | None:
+        return self.next_term(body, kept, end) if self.definition.intervals else self.interval(body, kept, end)
+
     def begun(self, body: Body) -> Kept:
         """A kept delta from where the view is."""
         if self.moment.view_time is None:
@@ -119,10 +141,8 @@ class Propagator:
             self.moment = self.clock.moment(self.definition)
         own = self.moment.view_time
         assert own is not None
-        found = apart(body.node)
-        relations = len(found[1]) if found else len(set(sources(body.node)))
         with self.warehouse.session_for(self.definition) as session:
-            return KeptDelta(self.warehouse, self.definition).begin(body, relations, own, session)
+            return KeptDelta(self.warehouse, self.definition).begin(body, relations_of(body), own, session)
 
     # one interval for all sources
 
@@ -255,6 +275,12 @@ class Propagator:
             self.definition, self.compiled, "incremental", following.technique, (), following.reads, [*steps, write],
             kept.table, kept.progress(following.rolling), paths, known, "delta-rs",
         )  # fmt: skip
+
+
+def relations_of(body: Body) -> int:
+    """How many sources a propagation has forward marks of."""
+    found = apart(body.node)
+    return len(found[1]) if found else len(set(sources(body.node)))
 
 
 def finished(rolling: Rolling) -> Rolling:

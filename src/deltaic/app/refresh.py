@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from deltaic.algebra.reasons import Reason
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
+from deltaic.app.live import prune_passed
 from deltaic.app.report import Report
 from deltaic.app.run import Outcome, Run
 from deltaic.app.settings import Settings
@@ -81,6 +82,7 @@ class Refresher:
             ).walk()
             if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
                 self.fold(plan.table, session)
+        prune_passed(self.warehouse, plan.compiled.sources)
         if plan.mode == "full":  # its columns may be others now
             self.warehouse.catalog.register(plan.compiled.definition)
         return outcome

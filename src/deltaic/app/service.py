@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from deltaic.app.apply import Applier
 from deltaic.app.definition import DOWNSTREAM, Definition, seconds_in
 from deltaic.app.kept import KeptDelta, body_for
+from deltaic.app.live import grown
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
@@ -65,6 +66,8 @@ def waiting(warehouse: Warehouse, definition: Definition) -> Waiting:
         except HistoryGone:
             found.append(log.commit(newest).timestamp or 0)
             continue
+        if warehouse.live(key) is not None:
+            commits = grown(commits)
         found.extend(commit.timestamp or 0 for commit in commits if commit.data_change)
     return Waiting(len(found), min(found, default=None))
 

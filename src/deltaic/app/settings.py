@@ -28,6 +28,8 @@ class Settings:
     """The delta of a join that views refreshed together share is computed once if its tables have so many rows."""
     kept_files: int = 50
     """A kept delta in more files than this loses what its view is past."""
+    captured_files: int = 50
+    """A captured log in more files than this loses what every view that reads it is past."""
     propagate_rows: int = 100_000
     """A step of propagation takes commits until they have so many rows; at least one."""
     writer: str = "auto"

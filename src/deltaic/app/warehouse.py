@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,42 +16,37 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from deltaic.app.apply import Applier
-from deltaic.app.catalog import CAPTURED, Catalog, LocalCatalog, SessionCatalog, path_source
-from deltaic.app.choice import seconds_of
+from deltaic.app.attach import attach, detach
+from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_create, explain_refresh
-from deltaic.app.kept import KeptDelta
-from deltaic.app.live import Captures, LiveTable, capture_name
+from deltaic.app.live import Captures, LiveTable
 from deltaic.app.looking import Looker
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
-from deltaic.app.service import Service, waiting
+from deltaic.app.service import Service
 from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
+from deltaic.app.status import history_of, status_of
 from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.errors import (
     ConfigurationError,
     DeltaicError,
-    DependencyError,
-    ExistsError,
-    HistoryGone,
     MissingError,
     SetupError,
-    UnsupportedError,
 )
 from deltaic.plan.maintain import Maintenance
-from deltaic.spark.session import add_postgres_driver, forked, has_delta, local_session
+from deltaic.spark.session import forked, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements
 from deltaic.sql.statements import CreateView, Policy, RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.postgres import PostgresTable
-from deltaic.store.postgres_capture import start_capture
 from deltaic.store.progress import Progress
 from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable
@@ -248,8 +242,11 @@ class Warehouse:
         names = frozenset(self.definition(name).full_name.lower() for name in views)
         Service(self, None if lag is None else seconds_in(lag), names).run(stop, tell)
 
-    def explain(self, name_or_sql: str) -> str:
-        """What a refresh of the view would do now, or how a CREATE MATERIALIZED VIEW would be kept."""
+    def explain(self, name_or_sql: str, *, propagate: bool = False) -> str:
+        """What a refresh (or the next step of propagation) of the view would do now, or how a CREATE MATERIALIZED VIEW
+        would be kept."""
+        if propagate:
+            return Propagator(self, self.definition(name_or_sql)).explained()
         if " " in name_or_sql.strip() and not name_or_sql.strip().startswith("`"):
             statement = parse_statement(name_or_sql)
             if isinstance(statement, CreateView):
@@ -259,32 +256,21 @@ class Warehouse:
 
     def views(self) -> list[dict[str, Any]]:
         """Every view with what its table says about it."""
-        return [self.status(self.catalog.definition(*name)) for name in self.catalog.view_names()]
+        return [status_of(self, self.catalog.definition(*name)) for name in self.catalog.view_names()]
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The commits of a view's table, newest first, with what each refresh said of itself."""
-        log = self.view_table(self.definition(name)).log
-        newest = log.version()
-        found = []
-        for version in range(newest, max(-1, newest - 100), -1):
-            try:
-                commit = log.commit(version)
-            except HistoryGone:  # the log is cleaned up from its old end
-                break
-            marker = commit.marker or {}
-            found.append({
-                "version": version,
-                "timestamp": commit.timestamp,
-                "operation": commit.operation,
-                "refresh": marker.get("refresh"),
-                "mode": marker.get("figures", {}).get("mode"),
-                "technique": marker.get("technique"),
-                "reasons": marker.get("figures", {}).get("reasons"),
-                "seconds": seconds_of(commit),
-                "predicted": marker.get("figures", {}).get("predicted"),
-                "sources": {k: s["version"] for k, s in marker.get("sources", {}).items()},
-            })  # fmt: skip
-        return found
+        return history_of(self.view_table(self.definition(name)).log)
+
+    def attach(self, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
+        """Makes a table in PostgreSQL a source under a name of this warehouse, and begins to capture its changes.
+
+        `set_identity` allows ALTER TABLE ... REPLICA IDENTITY FULL, which logical decoding needs."""
+        attach(self, name, table, set_identity=set_identity)
+
+    def detach(self, name: str) -> None:
+        """Ends the capture of a live source that no view reads."""
+        detach(self, name)
 
     # what the rooms of the app share
 
@@ -327,43 +313,6 @@ class Warehouse:
 
     def live(self, key: str) -> LiveTable | None:
         return None if key.startswith("delta.`") else self.catalog.live(*key.split(".", 1))
-
-    def attach(self, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
-        """Makes a table in PostgreSQL a source under a name of this warehouse, and begins to capture its changes.
-
-        `set_identity` allows ALTER TABLE ... REPLICA IDENTITY FULL, which logical decoding needs."""
-        if not isinstance(self.catalog, LocalCatalog):
-            raise UnsupportedError("live sources are for local warehouses: deltaic.open(path)")
-        schema, plain = (part.lower() for part in self.split(name))
-        with self.lock():
-            there = self.catalog.exists(schema, plain)
-            if there is not None:
-                raise ExistsError(f"{schema}.{plain} is already {there}")
-            path = str(self.catalog.hidden(CAPTURED, schema, plain)[0].path)
-            live = LiveTable(f"{schema}.{plain}", table, path)
-            add_postgres_driver(self.spark)
-            with start_capture([(table, path)], capture_name(live), set_identity=set_identity) as started:
-                pass
-            try:
-                self.catalog.add_live(schema, plain, live)
-            except BaseException:
-                started.capture.drop()
-                self.catalog.discard_hidden(CAPTURED, schema, plain)
-                raise
-
-    def detach(self, name: str) -> None:
-        """Ends the capture of a live source that no view reads."""
-        schema, plain = (part.lower() for part in self.split(name))
-        with self.lock():
-            live = self.catalog.live(schema, plain)
-            if live is None or not isinstance(self.catalog, LocalCatalog):
-                raise MissingError(f"there is no live source {schema}.{plain}")
-            readers = self.readers(live.key)
-            if readers:
-                raise DependencyError(f"{live.key} is read by {', '.join(readers)}", hint="Drop those views first.")
-            self.captures.of(live).drop()
-            self.captures.close()
-            self.catalog.remove_live(schema, plain)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -420,14 +369,14 @@ class Warehouse:
         marked = last_commit_with_marker(self.view_table(definition).log)
         return Progress.of(marked.commit) if marked else None
 
-    def readers(self, key: str) -> list[str]:
-        """The views that read a source."""
-        found = []
+    def readers(self, key: str) -> dict[str, int]:
+        """The views that read a source, and the version that each is at."""
+        found = {}
         for name in self.catalog.view_names():
             definition = self.catalog.definition(*name)
             last = self.last_progress(definition)
             if last is not None and key in last.sources:
-                found.append(definition.full_name)
+                found[definition.full_name] = last.sources[key].version
         return found
 
     def in_order(self) -> list[Definition]:
@@ -490,35 +439,3 @@ class Warehouse:
     def explain_refresh(self, name: str) -> str:
         plan: Plan = Planner(self).plan(self.definition(name))
         return explain_refresh(plan, self.compiled(plan.definition))
-
-    def times_of(self, definition: Definition) -> dict[str, Any]:
-        """Where a view is, how far its kept delta goes, and what waits. Nothing is recorded for that."""
-        order = Clock(self).table.read()
-        last, kept = self.last_progress(definition), KeptDelta(self, definition).now()
-        own = order.time_of({s.table_id: s.version for s in last.sources.values()}) if last else None
-        behind = waiting(self, definition)
-        return {
-            "materialized_at": order.told(own),
-            "high_water_mark": order.told(kept.mark) if kept else None,
-            "lag_seconds": round(behind.lag(time.time()), 1),
-            "commits_waiting": behind.commits,
-        }
-
-    def status(self, definition: Definition) -> dict[str, Any]:
-        last = self.last_progress(definition)
-        versions: Mapping[str, int] = {k: s.version for k, s in last.sources.items()} if last else {}
-        behind = {}
-        for key, version in versions.items():
-            ref = self.source_ref(key)
-            newest = Log(ref, self.spark).version() if ref is not None else None
-            behind[key] = None if newest is None else newest - version
-        return {
-            "view": definition.full_name,
-            "policy": definition.policy.value,
-            "refreshes": last.refresh if last else 0,
-            "technique": last.technique if last else None,
-            "sources": dict(versions),
-            "commits_behind": behind,
-            **self.times_of(definition),
-            "comment": definition.comment,
-        }

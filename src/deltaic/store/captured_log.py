@@ -16,6 +16,7 @@ from typing import Any
 
 import deltalake
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import CommitFailedError
 
 from deltaic.algebra.nodes import WEIGHT
@@ -24,6 +25,7 @@ from deltaic.store import rs_write
 from deltaic.store.log import MARKER, Log, last_commit_with_marker
 from deltaic.store.postgres_snapshot import Visibility
 from deltaic.store.postgres_types import Column, to_arrow
+from deltaic.store.state import read_state_rs
 from deltaic.store.table import table_at
 
 ORDER = "__deltaic_order"
@@ -45,7 +47,8 @@ class CaptureMark:
 
     `number` counts the commits. `lsn` (logical decoding): every transaction whose commit record ends at or before it
     is in the log. `seen` (triggers): every transaction that it saw is, and those of `xids`; it is not `complete`
-    while more of them wait. `broken` says why the log cannot go on, until it is started anew.
+    while more of them wait. `broken` says why the log cannot go on, until it is started anew. Rows up to the order
+    `pruned` are gone, since every reader has passed them.
     """
 
     number: int
@@ -58,6 +61,12 @@ class CaptureMark:
     xids: tuple[int, ...] = ()
     complete: bool = True
     broken: Mapping[str, str] | None = None
+    pruned: int = 0
+
+    @property
+    def begins(self) -> int:
+        """Changes of this order and before are not to be had: they were never captured, or were pruned."""
+        return max(self.since, self.pruned)
 
     def has(self, xid: int) -> bool:
         """Whether a transaction that a trigger log holds is in this log, or in the state that it starts from."""
@@ -122,6 +131,18 @@ class CapturedLog:
                 rs_write.append(self.path, rows, self._transaction(mark))
         except CommitFailedError as error:
             raise ConcurrentRefresh(f"another capture wrote commit {mark.number} of {self.path} first") from error
+
+    def prune(self, upto: int, seen: Visibility) -> None:
+        """Forget the rows up to an order that every reader has passed. Reads to come are later than `seen`: they see
+        what it saw, and need no row to correct them for that."""
+        mark, log = self.newest(), Log(table_at(self.path))
+        rows = read_state_rs(log.ref, log.version(), {ORDER: ORDER, XID: XID})
+        unseen = pc.and_(pc.greater(rows[ORDER], mark.since), pc.invert(seen.mask(rows[XID])))
+        first = pc.min(rows[ORDER].filter(unseen)).as_py()
+        upto = upto if first is None else min(upto, first - 1)
+        if upto > mark.begins:
+            pruned = self._transaction(replace(mark, number=mark.number + 1, pruned=upto))
+            rs_write.delete(self.path, f"{ORDER} <= {upto}", pruned)
 
     def matches(self, columns: Sequence[Column]) -> bool:
         """Whether a table's columns now are the ones that are logged; more of them do no harm."""

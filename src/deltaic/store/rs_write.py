@@ -123,6 +123,13 @@ def append(path: str, rows: pa.Table | pa.RecordBatchReader, transaction: Transa
     _write(_opened(path, transaction), rows, "append", transaction)
 
 
+def delete(path: str, condition: str, transaction: Transaction) -> None:
+    """Without these rows, in one commit; and without files that no version within the table's retention has."""
+    table = _opened(path, transaction)
+    table.delete(condition, writer_properties=_writer(table), commit_properties=transaction.properties())
+    table.vacuum(dry_run=False)
+
+
 def commit_nothing(path: str, transaction: Transaction) -> None:
     """A commit of no rows, for what it says."""
     table = _opened(path, transaction)
