@@ -1,6 +1,7 @@
 """Propagate and apply on Spark: at every time up to the high-water mark a view is its query as of then."""
 
 import random
+import re
 import subprocess
 import sys
 import time
@@ -368,6 +369,36 @@ def test_sources_that_the_service_must_recompute_for(wh: Warehouse) -> None:
         assert (
             difference(rows(wh, "SELECT r.*, s.w FROM r JOIN s ON r.k = s.k"), rows(wh, "SELECT * FROM v")) is None
         ), told
+
+
+@pytest.mark.parametrize("how", [pytest.param("classic", marks=pytest.mark.long), "connect"])
+def test_in_a_catalog_of_the_sessions_own(
+    spark: SparkSession, how: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    session = request.getfixturevalue("connect") if how == "connect" else spark.newSession()
+    wh = deltaic.open(spark=session, path=str(tmp_path / "mv"))
+    wh.sql(f"CREATE SCHEMA rolled LOCATION '{tmp_path / 'rolled'}'")
+    wh.sql("USE rolled")
+    try:
+        wh.script(re.sub(r"(CREATE TABLE [^;]*)", r"\1 USING delta", TABLES))
+        recorded = Recorded(wh, {"joined": VIEWS["joined"], "grouped": VIEWS["grouped"]})
+        recorded.commit(*HISTORY[:4])
+        newest = max(recorded.wanted)
+        for name in recorded.views:
+            wh.propagate(name)
+            recorded.check_looked_at(name, newest - 1)
+            wh.apply(name, to=newest - 2)
+            recorded.check(name, newest - 2)
+        recorded.commit(HISTORY[4])
+        wh.refresh("joined", as_of=newest)
+        recorded.check("joined", newest)
+        wh.apply("grouped", to=newest)
+        recorded.check("grouped", newest)
+        for name in recorded.views:
+            wh.sql(f"DROP MATERIALIZED VIEW {name}")
+    finally:
+        wh.sql("USE default")
+        wh.sql("DROP SCHEMA rolled CASCADE")
 
 
 KILLED = """

@@ -63,9 +63,9 @@ def case_of(seed: int) -> Case:
     return Case(tables, (view,), random_history(choice, tables, list(COLUMNS)), seed)
 
 
-def timed_changes(duck: Duck, case: Case) -> dict[int, list[tuple[object, ...]]]:
-    """Commits of one table after the other, each at a time of its own, into `<table>__timed`; what the view was at
-    each time."""
+def timed_changes(duck: Duck, case: Case, middle: int) -> dict[int, list[tuple[object, ...]]]:
+    """Commits of one table after the other, each at a time of its own, into `<table>__timed`, and what the tables were
+    in the middle, into `<table>__middle`; what the view was at each time."""
     view, time = case.views[0].sql, 0
     wanted = {0: duck.rows(view)}
     for table in case.tables:
@@ -82,7 +82,27 @@ def timed_changes(duck: Duck, case: Case) -> dict[int, list[tuple[object, ...]]]
             change = f"SELECT {names}, __deltaic_d, CAST({time} AS BIGINT) AS t FROM {duck.change(table.name)}"
             duck.store(f"{table.name}__timed", f"SELECT * FROM {table.name}__timed UNION ALL {change}")
             wanted[time] = duck.rows(view)
+            if time == middle:
+                duck.snapshot("middle")
     return wanted
+
+
+def propagated(duck: Duck, body: Body, name: str, span: tuple[int, int], state: str = "") -> str:
+    """The query that gives the timed delta of a span, at the end of which the tables are as they are named."""
+    derivation = Timed(frozenset(COLUMNS))
+    found = derivation.delta(body.node)
+    assert found is not None
+
+    def relation(scan: Scan) -> str:
+        if scan.state is not State.CHANGE:
+            return scan.source + state
+        within = f"t > {span[0]} AND t <= {span[1]}"
+        return f"(SELECT *, t AS {TIME} FROM {scan.source}__timed WHERE {within})"
+
+    for binding in derivation.bindings:
+        duck.store(binding.name, render(binding.node, relation))
+    duck.store(name, render(timed(found, body.node.columns), relation))
+    return f"SELECT * FROM {name}"
 
 
 def problem(duck: Duck, case: Case) -> str | None:
@@ -92,19 +112,13 @@ def problem(duck: Duck, case: Case) -> str | None:
     body = body_of(kept.way)
     assert isinstance(body, Body), body
     assert why_not_timed(body.node) is None
-    wanted = timed_changes(duck, case)
-    derivation = Timed(frozenset(COLUMNS))
-    found = derivation.delta(body.node)
-    assert found is not None
-
-    def relation(scan: Scan) -> str:
-        if scan.state is not State.CHANGE:
-            return scan.source
-        return f"(SELECT *, t AS {TIME} FROM {scan.source}__timed)"
-
-    for binding in derivation.bindings:
-        duck.store(binding.name, render(binding.node, relation))
-    duck.store("kept", render(timed(found, body.node.columns), relation))
+    commits = sum(len(batch) for batch in case.history)
+    middle = SeededChoice(case.seed or 0).integer(0, commits - 1)
+    wanted = timed_changes(duck, case, middle)
+    # lemma 4.2: the timed delta up to the middle, and that from there on, are one of the whole
+    first = propagated(duck, body, "first", (0, middle), "__middle") if middle else ""
+    second = propagated(duck, body, "second", (middle, commits))
+    duck.store("kept", f"{first} UNION ALL {second}" if first else second)
     shown = ", ".join(map(quote, body.node.columns[:2]))
     last = max(wanted)
     for after in range(last + 1):

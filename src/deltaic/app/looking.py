@@ -7,7 +7,6 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from deltaic.algebra.expr import quote
@@ -106,7 +105,7 @@ class Looker:
         wanted = StructType([StructField(OP, IntegerType(), False), *there.schema.fields])
         changes = arrow_to_spark(self.warehouse.spark, looking.arrow.select(wanted.names), wanted)
         keys = [plan.compiled.stored[name] for name in way.replaced(plan.known)]
-        gone = changes.where(f"`{OP}` = -1").select(*(sf.col(quote(k)).alias(f"{n}") for n, k in enumerate(keys)))
+        gone = changes.where(f"`{OP}` = -1").selectExpr(*(f"{quote(k)} AS `{n}`" for n, k in enumerate(keys)))
         same = [there[quote(key)].eqNullSafe(gone[f"`{n}`"]) for n, key in enumerate(keys)]
         left = there.join(gone, reduce(lambda one, two: one & two, same), "left_anti")
         return self.shown(left.unionByName(changes.where(f"`{OP}` = 1").drop(OP)))
