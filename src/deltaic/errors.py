@@ -107,6 +107,12 @@ class CaptureLost(SourceError):
         super().__init__(what, hint=hint or "Start the capture anew (restart) and recompute what reads the table.")
 
 
+class RecursionTooDeep(DeltaicError):
+    """A recursion that finds new rows in every round."""
+
+    code = "RECURSION_TOO_DEEP"
+
+
 class UnsupportedError(DeltaicError):
     """A statement or feature that this version refuses by name."""
 

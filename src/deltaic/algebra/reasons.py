@@ -21,6 +21,7 @@ class Code(Enum):
     TABLE_FUNCTION = "a table function"
     PIVOT = "PIVOT or UNPIVOT"
     SAMPLE = "TABLESAMPLE gives other rows each time"
+    RECURSION = "a recursion that is no set of rows, or has rules of a form that DRed is not for"
     UNGROUPABLE_TYPE = "a column whose type cannot be grouped or compared"
     UNSUPPORTED_SYNTAX = "a form of SQL that has no lowering to the algebra"
     SEMANTICS = "Spark reads the lowered query as another one than the text"

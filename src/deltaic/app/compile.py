@@ -16,10 +16,13 @@ from deltaic.algebra.nodes import Field, Node, Scan, walk
 from deltaic.algebra.nodes import sources as sources_of
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.algebra.recursion import PREFIX, Component
 from deltaic.app.catalog import RESERVED, Catalog, path_source
 from deltaic.app.definition import INTERVAL, KEY, REFERS, Definition, references_in
 from deltaic.app.live import LiveTable
+from deltaic.app.recursive import Recursive, find_recursion
 from deltaic.app.settings import Settings
+from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import (
     DeltaicError,
     DependencyError,
@@ -36,7 +39,8 @@ from deltaic.plan.maintain import Form, Maintenance
 from deltaic.plan.steps import SourceRead, StoredView, full_query
 from deltaic.spark.analyzer import Analyzer, fields_of
 from deltaic.sql.lower import lower
-from deltaic.sql.parse import Text, parse_query, start_of
+from deltaic.sql.parse import Text, parse_query
+from deltaic.sql.render import stub
 from deltaic.sql.scope import SourceInfo
 from deltaic.store.log import Log
 from deltaic.store.table import TableRef
@@ -86,6 +90,7 @@ class Compiled:
     """Keys of the view, as its query tells: sets of columns in which no two of its rows agree."""
     forms: Mapping[Form, float] = field(default_factory=dict)
     """Of a new view: what refreshes are thought to take, by what could be stored of its sets."""
+    recursion: Recursive = field(default_factory=Recursive)
 
     @property
     def stored(self) -> dict[str, str]:
@@ -99,8 +104,9 @@ class Compiled:
         if self.node is None:
             return {k: [(f.name, f.type) for f in s.columns] for k, s in self.sources.items()}
         used: dict[str, dict[str, str]] = {}
-        for node in walk(prune(self.node)):
-            if isinstance(node, Scan):
+        rules = [rule for c in self.recursion.components for p in c.predicates for rule in p.rules]
+        for node in (part for tree in (prune(self.node), *rules) for part in walk(tree)):
+            if isinstance(node, Scan) and not node.source.startswith(PREFIX):
                 found = used.setdefault(node.source, {})
                 found.update({c.origin: c.field.type for c in node.scanned})
         return {key: sorted(columns.items()) for key, columns in used.items()}
@@ -172,12 +178,9 @@ def compile_view(
     decided what is stored of its sets."""
     world = SourceCatalog(catalog, spark, unique_of)
     tree, text = _parsed(definition.query, world)
-    for clause in tree.find_all(exp.With):
-        if clause.args.get("recursive"):
-            at = text.position(start_of(clause) or 0)
-            raise UnsupportedError("WITH RECURSIVE is not in this version", at=at)
     places = _places(tree, text, world)
-    schema = world.analyzer.schema(text.sql)
+    recursion = find_recursion(tree, text, world)
+    schema = world.analyzer.schema(recursion.stubbed(text.sql))
     if definition.full_name.lower() in world.sources:
         raise DependencyError(f"{definition.full_name} cannot read itself")
     definition = _named(definition, schema)
@@ -186,11 +189,15 @@ def compile_view(
     for name in definition.intervals:
         _named_source(f"{INTERVAL}{name}", name, (), world.sources)
     lowered = _lowered(definition, tree, text, world, schema)
+    if isinstance(lowered, Reason) and recursion.components and lowered.code is not Code.SEMANTICS:
+        raise UnsupportedError(f"a recursive query cannot be kept or computed with {lowered.detail}", at=lowered.at)
     node: Node | None = None
     if isinstance(lowered, Reason):
         decided = Decided(definition.form or definition.usual_form, lowered)
     else:
-        node, decided = lowered, _decided(definition, lowered, world, schema, declared, references, use_rs=use_rs)
+        components = recursion.components
+        node = lowered
+        decided = _decided(definition, node, components, world, schema, declared, references, use_rs=use_rs)
     definition, way = replace(definition, form=decided.form), decided.way
     types: tuple[str, ...] = ()
     if isinstance(way, Maintenance):
@@ -198,7 +205,9 @@ def compile_view(
         node, way, types = (None, found, ()) if isinstance(found, Reason) else (node, way, found)
     unique = _unique(node, definition, declared) if node is not None else ()
     prices = decided.prices
-    return Compiled(definition, schema, dict(world.sources), way, node, tree, text, places, types, unique, prices)
+    return Compiled(
+        definition, schema, dict(world.sources), way, node, tree, text, places, types, unique, prices, recursion
+    )
 
 
 def declared_keys(definition: Definition, sources: Mapping[str, Source]) -> dict[str, tuple[frozenset[str], ...]]:
@@ -278,6 +287,7 @@ def _lowered(
 def _decided(
     definition: Definition,
     node: Node,
+    components: tuple[Component, ...],
     world: SourceCatalog,
     schema: StructType,
     declared: Declared,
@@ -296,11 +306,13 @@ def _decided(
     texts = frozenset(n for n, (name, f) in named if name.lower() in parted and f.dataType.typeName() == "string")
 
     def chosen(form: Form) -> Maintenance | Reason:
-        return choose(node, technique, texts, form=form, declared=declared, references=references)
+        return choose(
+            node, technique, texts, form=form, declared=declared, references=references, components=components
+        )
 
     if definition.form is not None:
         return Decided(definition.form, chosen(definition.form))
-    rows = _sizes(world) if technique == "auto" else None
+    rows = _sizes(world) if technique == "auto" and not components else None
     form = definition.usual_form
     if rows is None:
         return Decided(form, chosen(form))
@@ -335,6 +347,9 @@ def _stored_types(way: Maintenance, world: SourceCatalog, schema: StructType) ->
         if key in sources_of(way.root)
     }
     names = StoredView("", None, {c: c for c in way.root.columns})
+    for p in way.recursion.predicates if way.recursion else ():
+        stand_in = world.analyzer.spark.sql(f"SELECT * FROM {stub(p.fields)}")
+        stand_in.createOrReplaceTempView(relation_of(p.source, Of.NEW))
     try:
         found = world.analyzer.spark.sql(full_query(way, reads, names)).schema
     except PySparkException as error:
@@ -373,7 +388,9 @@ def _is_cte(table: exp.Table) -> bool:
         outer = inner.parent
         clause = outer.args.get("with_") or outer.args.get("with")
         known = clause.expressions if clause is not None and inner is not clause else []
-        if isinstance(outer, exp.With):
+        if isinstance(outer, exp.With) and outer.args.get("recursive"):
+            known = outer.expressions
+        elif isinstance(outer, exp.With):
             known = outer.expressions[: next(n for n, cte in enumerate(outer.expressions) if cte is inner)]
         if any(cte.alias.lower() == table.name.lower() for cte in known):
             return True
@@ -423,9 +440,16 @@ def _check_storable(name: str, kind: DataType) -> None:
 def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
     """The user's own text with every source pinned to its version: how a view without algebra is computed."""
     pieces, here = [], 0
-    sql = compiled.text.sql
+    sql, computed = compiled.text.sql, compiled.recursion.places
     named = {t.parts[0].meta["start"]: t for t in compiled.tree.find_all(exp.Table) if _is_named(t)}
-    for (start, end), key in sorted(compiled.places.items()):
+    inside = [span for span in compiled.places if any(a <= span[0] < b for a, b in computed)]
+    for (start, end), key in sorted({**compiled.places, **computed}.items()):
+        if (start, end) in inside:
+            continue
+        if (start, end) in computed:
+            pieces.extend([sql[here:start], computed[start, end]])
+            here = end
+            continue
         source, read = compiled.sources[key], reads[key]
         columns = ", ".join(quote(f.name) for f in source.columns)
         pieces.append(sql[here:start])

@@ -32,7 +32,15 @@ from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program, program_for
-from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView, known_of, refresh_steps
+from deltaic.plan.steps import (
+    SourceRead,
+    Step,
+    StoredView,
+    WriteView,
+    evaluation_steps,
+    known_of,
+    refresh_steps,
+)
 from deltaic.sql.statements import Policy
 from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker
@@ -243,17 +251,18 @@ class Planner:
             stored = replace(stored, marked=writer == "marks")
             steps = [*refresh_steps(compiled.way, reads, stored, known), write_step(compiled, table, known)]
             mode, technique = "incremental", technique_name(compiled.way, known)
-            choice = Choice(
-                technique,
-                price_of_steps(steps, reads, stored, program, known, writers[writer]),
-                price_of_full(compiled.way, reads, stored),
-                learnt_from(table.log),
-                writers,
-            )
-            dearer = choice.why_full(definition, reads, settings)
-            reasons.extend([dearer] if dearer else [])
+            if compiled.way.recursion is None:
+                choice = Choice(
+                    technique,
+                    price_of_steps(steps, reads, stored, program, known, writers[writer]),
+                    price_of_full(compiled.way, reads, stored),
+                    learnt_from(table.log),
+                    writers,
+                )
+                dearer = choice.why_full(definition, reads, settings)
+                reasons.extend([dearer] if dearer else [])
         if reasons:
-            mode, technique, steps = "full", "recompute", [self.full_step(compiled, reads, table)]
+            mode, technique, steps = "full", "recompute", self.full_steps(compiled, reads, table)
         why = tuple(reasons)
         prices = choice.recorded() if choice else None
         progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why, prices=prices)
@@ -286,6 +295,10 @@ class Planner:
         delta = delta_rows(program, known)
         return {name: price_of_write(name, way, delta, stored, snapshot.bytes or 0) for name in possible}
 
+    def full_steps(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> list[Step]:
+        evaluate = evaluation_steps(compiled.recursion.components, reads)
+        return [*evaluate, self.full_step(compiled, reads, table)]
+
     def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
         query = recompute_sql(compiled, reads)
         columns = stored_columns(compiled)
@@ -311,6 +324,8 @@ def evaluated_under(definition: Definition) -> tuple[object, ...]:
 
 
 def technique_name(way: Maintenance, known: Known) -> str:
+    if way.recursion is not None:
+        return "dred"
     if way.way is Way.SETS:
         return Way.SETS.value if way.technique == "auto" else way.technique
     if way.technique not in ("auto", "base", *ALGORITHMS):

@@ -70,7 +70,7 @@ class Refresher:
         figures = {**plan.progress.figures, "mode": "full", "reasons": [str(reason)]}
         figures.pop("prices", None)  # what it took is the price of both
         plan.progress = replace(plan.progress, technique="recompute", figures=figures)
-        plan.steps = [self.planner.full_step(plan.compiled, plan.reads, plan.table)]
+        plan.steps = self.planner.full_steps(plan.compiled, plan.reads, plan.table)
         return plan
 
     def execute(self, plan: Plan) -> Outcome:
@@ -117,6 +117,7 @@ class Refresher:
             rows_there={key: read.rows for key, read in plan.reads.items()},
             files_there={key: read.files for key, read in plan.reads.items()},
             stages=tuple(outcome.stages),
+            rounds=tuple(map(str, outcome.rounds)),
         )
 
     def noop_report(self, plan: Plan, seconds: float) -> Report:

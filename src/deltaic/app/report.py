@@ -66,6 +66,8 @@ class Report:
     """The time that the view, or its kept delta, was brought to, where one was asked for."""
     stages: tuple[Reduced, ...] = ()
     """By a reducing algorithm: its relations, one after the other. The last is where it had no candidates left."""
+    rounds: tuple[str, ...] = ()
+    """Of a recursion: what its steps found, and in how many rounds."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,6 +81,7 @@ class Report:
             ("rows read", _read(self.rows_read, self.rows_there)),
             ("files read", _read(self.files_read, self.files_there)),
             *(("reduced", str(stage)) for stage in self.stages),
+            *(("rounds", told) for told in self.rounds),
             ("delta rows", _count(self.delta_rows)),
             ("rows changed", _count(self.rows_changed)),
             ("Spark jobs", _count(self.jobs)),

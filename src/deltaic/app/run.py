@@ -18,18 +18,22 @@ from deltaic.algebra.nodes import WEIGHT, Apply, walk
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Plan, few
 from deltaic.app.desk import Desk
+from deltaic.app.fixpoint import iterate
 from deltaic.app.live import Captures, LiveStates
 from deltaic.app.reading import Reading
 from deltaic.app.report import Reduced
+from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared
 from deltaic.app.writing import Writing, number_in, rows_changed
 from deltaic.plan.maintain import Maintenance, Way
 from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP
+from deltaic.plan.rounds import Told
 from deltaic.plan.steps import (
     Compute,
     ComputeAgain,
     ComputeDelta,
     FindRows,
+    Iterate,
     MarkRows,
     Only,
     ReadChange,
@@ -64,6 +68,7 @@ class Outcome:
     written_by: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     stages: list[Reduced] = field(default_factory=list)
+    rounds: list[Told] = field(default_factory=list)
 
 
 class Run:
@@ -184,6 +189,8 @@ class Run:
                 self.reading.compute_keys(step)
             case Compute():
                 self.desk.named(self.desk.keep(self.reading.frame_of(step)), step)
+            case Iterate():
+                self.iterate(step)
             case ComputeDelta():
                 self.compute(step, small)
             case ComputeAgain():
@@ -201,6 +208,12 @@ class Run:
                 raise TypeError(f"the run has no case for {type(step).__name__}")
 
     # the delta
+
+    def iterate(self, step: Iterate) -> None:
+        most = Settings.of(self.session).rounds
+        if self.plan.mode == "full":
+            self.desk.live.name_all(self.compiled, self.plan.reads)
+        self.outcome.rounds.extend(iterate(self.session, step, most))
 
     @property
     def way(self) -> Maintenance:

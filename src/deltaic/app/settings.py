@@ -32,6 +32,8 @@ class Settings:
     """A captured log in more files than this loses what every view that reads it is past."""
     propagate_rows: int = 100_000
     """A step of propagation takes commits until they have so many rows; at least one."""
+    rounds: int = 1_000
+    """A recursion that still finds new rows after so many rounds is stopped."""
     writer: str = "auto"
     """How deltas are written: `spark`, `delta-rs` or `marks` (deletion vectors) is taken wherever it is possible."""
 

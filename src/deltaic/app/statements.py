@@ -14,7 +14,9 @@ from deltaic.app.clock import KEPT_DELTA
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
+from deltaic.app.fixpoint import iterate
 from deltaic.app.live import LiveStates
+from deltaic.app.settings import Settings
 from deltaic.app.stored import create_sql, progress_of, recompute_sql
 from deltaic.errors import (
     DependencyError,
@@ -25,6 +27,7 @@ from deltaic.errors import (
     UnsupportedError,
 )
 from deltaic.plan.maintain import Maintenance
+from deltaic.plan.steps import evaluation_steps
 from deltaic.sql.statements import (
     AlterView,
     ChangePlainView,
@@ -157,7 +160,8 @@ class Executor:
         reads = first_reads(compiled, states)
         table = self.warehouse.view_table(definition)
         last = self.warehouse.last_progress(definition) if replacing else None
-        prices = first_price(compiled.way, reads) if isinstance(compiled.way, Maintenance) else None
+        priced = isinstance(compiled.way, Maintenance) and compiled.way.recursion is None
+        prices = first_price(compiled.way, reads) if priced and isinstance(compiled.way, Maintenance) else None
         progress = progress_of(compiled, states, last, mode="full", technique="recompute", reasons=(), prices=prices)
         if not replacing:
             self.catalog.prepare(definition.schema, definition.name)
@@ -173,6 +177,8 @@ class Executor:
             live = LiveStates(self.warehouse.captures, session)
             with closing(live):
                 live.name_all(compiled, reads)
+                for step in evaluation_steps(compiled.recursion.components, reads):
+                    iterate(session, step, Settings.of(session).rounds)
                 table.apply_spark(session, sql, progress)
         self.catalog.register(definition)
 

@@ -19,6 +19,7 @@ from deltaic.algebra.nodes import (
     JoinKind,
     Node,
     Project,
+    Scan,
     Window,
     is_exact_key,
     is_groupable,
@@ -29,8 +30,10 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.recursion import Component, Predicate
+from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import is_unstable, unstable_columns
-from deltaic.delta.rules import key_exprs
+from deltaic.delta.rules import Derivation, key_exprs
 from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import hidden_columns
 from deltaic.plan.change import change_table
@@ -38,6 +41,7 @@ from deltaic.plan.maintain import ROW_KEY, Form, Known, Maintenance, Way
 from deltaic.plan.outer import Mark, marked
 from deltaic.plan.padding import without_padding
 from deltaic.plan.program import sets_program
+from deltaic.plan.recursion import Recursion, maintained
 from deltaic.plan.state import STATE_PREFIX, Kept, kept
 from deltaic.plan.strata import Stratum, expanded, stratified
 from deltaic.plan.strata import hidden_columns as hidden_columns_of_strata
@@ -54,8 +58,10 @@ def choose(
     form: Form = _USUAL,
     declared: Declared = MappingProxyType({}),
     references: tuple[Reference, ...] = (),
+    components: tuple[Component, ...] = (),
 ) -> Maintenance | Reason:
-    """The way to keep the view of `query`, or the reason why there is none.
+    """The way to keep the view of `query`, or the reason why there is none. `components` define the predicates that it
+    scans.
 
     A view may be pinned to "base", which allows no other rule, or to one of the techniques that others are measured by.
 
@@ -72,7 +78,8 @@ def choose(
     unstorable: str | None = None
     if technique in ALGORITHMS and SetQuery.of(_top(query)) is None:
         return _no_set(technique)
-    for found in _layered_candidates(query, technique, partitioned, form):
+    recursive = _recursive_candidates(query, technique, partitioned, components) if components else None
+    for found in recursive or _layered_candidates(query, technique, partitioned, form):
         candidate = replace(found, technique=technique, declared=declared, references=references)
         if candidate.layered is not None:
             candidate = replace(candidate, layered=replace(candidate.layered, technique=technique))
@@ -80,7 +87,7 @@ def choose(
         if not all(map(is_storable, kinds)):
             unstorable = next(kind for kind in kinds if not is_storable(kind))
             continue
-        found_shaky = _shaky(candidate, Known(frozenset(sources(query))))
+        found_shaky = _shaky(candidate, Known(_read(candidate, query)))
         if not found_shaky:
             return candidate
         shaky = shaky or found_shaky
@@ -90,8 +97,54 @@ def choose(
     return _unstable(query, shaky)
 
 
+def _read(way: Maintenance, query: Node) -> frozenset[str]:
+    found = frozenset(sources(query))
+    return found | way.recursion.reads if way.recursion else found
+
+
+def _recursive_candidates(
+    query: Project, technique: str, partitioned: frozenset[int], components: tuple[Component, ...]
+) -> Iterator[Maintenance]:
+    """For a view over predicates that are defined by recursion: they are kept in its table, in rows that are not shown.
+    One that is the view itself is not kept twice."""
+    itself = _scanned_whole(query)
+    if len(components) == 1 and len(components[0].predicates) == 1 and itself is not None and not partitioned:
+        yield replace(_by_rows(query, (), partitioned), recursion=Recursion(components, {}))
+        return
+    predicates = [p for component in components for p in component.predicates]
+    strata = tuple(Stratum(n, _all_of(p)) for n, p in enumerate(predicates, 1))
+    recursion = Recursion(components, {p.source: s for p, s in zip(predicates, strata, strict=True)})
+    for way in _candidates(query, technique, partitioned, counts=True):
+        if way.bags or way.marks or way.way is Way.SETS:
+            continue
+        more = hidden_columns_of_strata(strata, shown=SHOWN not in way.root.fields)
+        inner = replace(way, root=Project(way.root, (*keep(way.root), *more)))
+        yield replace(inner, strata=strata, layered=inner, recursion=recursion)
+
+
+def _scanned_whole(query: Project) -> Scan | None:
+    """The scan that a query gives as it is."""
+    scan = simplify(query)
+    items = scan.items if isinstance(scan, Project) else keep(scan)
+    scan = scan.input if isinstance(scan, Project) else scan
+    names = tuple(item.expr.column for item in items)
+    return scan if isinstance(scan, Scan) and names == scan.columns else None
+
+
+def _all_of(predicate: Predicate) -> Aggregate:
+    scan = predicate.scan([f"{name.name}#{predicate.source}" for name in predicate.fields])
+    return Aggregate(scan, keep(scan))
+
+
 def _shaky(way: Maintenance, known: Known) -> list[tuple[Node, Expr]]:
     """Where, if everything changes, a value that may come out differently decides about rows."""
+    if way.recursion is not None:
+        derivation = Derivation(known.changed | way.recursion.moved(known.changed))
+        for component in way.recursion.components:
+            maintained(component, derivation)
+        if derivation.shaky:
+            return derivation.shaky
+        known = replace(known, changed=derivation.changed)
     if way.layered is not None:
         known = replace(known, changed=known.changed | {stratum.source for stratum in way.strata})
         inner = way.layered

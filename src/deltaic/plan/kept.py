@@ -66,6 +66,8 @@ class Body:
 
 def body_of(way: Maintenance) -> Body | str:
     """The body of a view, or why it has no timed delta."""
+    if way.recursion is not None:
+        return "it is defined by recursion, whose delta has no times"
     if way.way is Way.SETS or way.strata:
         return "it is a set without counts, or has sets stored inside it"
     if way.marks:

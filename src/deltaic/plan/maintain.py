@@ -27,6 +27,7 @@ from deltaic.delta.rules import Derivation
 from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import KIND, Bag, BagTable
 from deltaic.plan.outer import Mark
+from deltaic.plan.recursion import Recursion
 from deltaic.plan.state import Kept
 from deltaic.plan.strata import STRATUM, StrataTable, Stratum
 
@@ -97,6 +98,8 @@ class Maintenance:
     """Sets inside the view whose rows are stored with counts of their derivations."""
     layered: Maintenance | None = None
     """For a view with strata: the same over scans of them."""
+    recursion: Recursion | None = None
+    """The predicates that it defines by recursion and scans, which are kept by DRed."""
 
     @property
     def bags(self) -> tuple[Bag, ...]:

@@ -45,6 +45,7 @@ from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
 from deltaic.plan.kept import KEPT, Body, body_of, timed_bindings
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
+from deltaic.plan.recursion import PredicateRows, Recursion
 from deltaic.plan.strata import STRATUM, Layers, expanded
 
 OP = "__deltaic_op"
@@ -60,6 +61,9 @@ WAS, THERE, NEW, OLD = "__deltaic_was", "__deltaic_there", "__deltaic_new", "__d
 
 A_FEW = 4
 
+Above = Layers | PredicateRows | None
+"""What stands below a view and is written with it."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -74,7 +78,7 @@ class Program:
         return self.bindings[-1].node
 
 
-def keys_program(way: Maintenance, derivation: Derivation, layers: Layers | None = None) -> Program | None:
+def keys_program(way: Maintenance, derivation: Derivation, layers: Above = None) -> Program | None:
     """Replace what the touched keys hold. None if nothing the view reads has changed."""
     key = [col(name) for name in way.key]
     found = derivation.touched(way.root, key)
@@ -94,7 +98,7 @@ def _own_row(f: Field) -> Item:
     return Item(f.name, text("0"), f.type, False) if f.name == STRATUM else null_item(f)
 
 
-def changes_program(way: Maintenance, derivation: Derivation, layers: Layers | None = None) -> Program | None:
+def changes_program(way: Maintenance, derivation: Derivation, layers: Above = None) -> Program | None:
     """Fold the change table into the view's own rows: old value and change to new value.
 
     A row of the artifact stands for both operations, so that the fold is computed once; AGAIN marks the
@@ -225,7 +229,7 @@ def _below(node: Node) -> Node:
     return node
 
 
-def rows_program(way: Maintenance, derivation: Derivation, layers: Layers | None = None) -> Program | None:
+def rows_program(way: Maintenance, derivation: Derivation, layers: Above = None) -> Program | None:
     """The view's signed delta, netted, under the name DELTA."""
     found = derivation.delta(way.root)
     if found is None:
@@ -300,7 +304,7 @@ def _finished(
     derivation: Derivation,
     artifact: Node,
     name: str = ARTIFACT,
-    layers: Layers | None = None,
+    layers: Above = None,
     upper: Node | None = None,
 ) -> Program:
     bindings = (*derivation.bindings, Binding(name, artifact))
@@ -385,10 +389,21 @@ def _applying(way: Maintenance, known: Known) -> Program | None:
     )
 
 
+def _over_predicates(way: Maintenance, recursion: Recursion, known: Known) -> Program | None:
+    """What is above predicates whose changes are there: to it they are tables."""
+    known = replace(known, changed=known.changed | recursion.moved(known.changed))
+    if way.layered is None:
+        return program_for_way(way, known)
+    derivation = way.layered.derivation(known)
+    return program_for_way(way.layered, known, derivation, PredicateRows(recursion, way.strata_table, derivation))
+
+
 def program_for(way: Maintenance, known: Known) -> Program | None:
     """What a refresh computes; None if nothing that the view reads has changed."""
     if KEPT in known.changed:
         return _applying(way, known)
+    if way.recursion is not None:
+        return _over_predicates(way, way.recursion, known)
     layers: Layers | None = None
     if way.layered is not None:
         moved = {s.source for s in way.strata if known.changed & set(sources(expanded(s.node, way.strata)))}
@@ -401,7 +416,7 @@ def program_for(way: Maintenance, known: Known) -> Program | None:
 
 
 def program_for_way(
-    way: Maintenance, known: Known, derivation: Derivation | None = None, layers: Layers | None = None
+    way: Maintenance, known: Known, derivation: Derivation | None = None, layers: Above = None
 ) -> Program | None:
     derivation = derivation or way.derivation(known)
     match way.way:

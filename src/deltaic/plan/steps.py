@@ -10,8 +10,11 @@ from enum import Enum
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
+from deltaic.algebra.recursion import PREFIX, Component
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.common import Shape
+from deltaic.delta.dred import Of, relation_of
+from deltaic.delta.joins import JoinTrees
 from deltaic.delta.near import LARGE
 from deltaic.delta.rules import Binding, Stage, ViewCounts
 from deltaic.plan.kept import KEPT, Body
@@ -30,6 +33,7 @@ from deltaic.plan.program import (
     rows_put_in,
     timed_program,
 )
+from deltaic.plan.recursion import Fixpoint, Part, Phase, evaluated, maintained, old_sql, parts
 from deltaic.sql.render import render, stub
 
 VIEW_RELATION = "__deltaic_view"
@@ -184,6 +188,16 @@ class WriteView(Step):
 
 
 @dataclass(frozen=True)
+class Iterate(Step):
+    """Rounds of queries until one finds nothing, which evaluate or maintain predicates that need one another.
+
+    `relations` are computed before them, in order. A query may be long, and there are many: its SQL tells them all."""
+
+    relations: tuple[tuple[str, str], ...] = ()
+    phases: tuple[tuple[Phase, tuple[Part, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
 class StoredView:
     """The view's own table: how Spark names it, at which version, and its columns beside the algebra's."""
 
@@ -202,6 +216,8 @@ class StoredView:
 
 def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
     """Temporary views are numbered, so that no user's name ever stands in one."""
+    if scan.source.startswith(PREFIX):
+        return f"__deltaic_{scan.source.removeprefix('@')}_{scan.state.value}"
     near = f"_near_{scan.near.binding}_{zlib.crc32(repr(scan.near).encode()):x}" if scan.near else ""
     if scan.source == VIEW:
         return f"{VIEW_RELATION}{near}"
@@ -234,7 +250,11 @@ def refresh_steps(
         return relation_name(scan, numbers)
 
     by_keys = way.way is Way.KEYS or way.by_groups(known)
-    steps = _in_order([*_reads(program, reads, numbers, view), *_computes(program, named, view, way, by_keys)])
+    fixpoints = _fixpoints(way, known)
+    whole_program = replace(program, bindings=(*(b for f in fixpoints for b in f.leaves), *program.bindings))
+    rounds = [_maintain(fixpoint, way, view, named) for fixpoint in fixpoints]
+    computes = [*rounds, *_computes(program, named, view, way, by_keys)]
+    steps = _in_order([*_reads(whole_program, reads, numbers, view), *computes])
     if way.way is Way.CHANGES and not by_keys and may_need_again(way):
         again = again_program(way)
         needed = _not_in(steps, _reads(again, reads, numbers, view))
@@ -407,6 +427,8 @@ def _reads(
     steps: list[Step] = []
     for (source, state, near), columns in used.items():
         name = relation_name(Scan(source, (), state, near), numbers)
+        if source.startswith(PREFIX):
+            continue
         if source == VIEW:
             steps.append(_read_view(view, name, near))
             continue
@@ -456,10 +478,65 @@ def _read_view(view: StoredView, name: str, near: Near | None) -> ReadState:
 def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> str:
     """The view's whole contents, hidden columns included, at the new versions."""
 
+    columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())
+    return f"SELECT {columns} FROM (\n{render(simplify(way.whole), pinned_in(reads))}\n)"
+
+
+def pinned_in(reads: Mapping[str, SourceRead]) -> Callable[[Scan], str]:
+    """What a scan reads, in a query that is computed whole."""
+
     def pinned(scan: Scan) -> str:
+        if scan.source.startswith(PREFIX):
+            return relation_name(scan, {})
         read = reads[scan.source]
         pinned = read.at(read.new)
         return f"(SELECT * FROM {pinned}{read.where})" if read.shown else pinned
 
-    columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())
-    return f"SELECT {columns} FROM (\n{render(simplify(way.whole), pinned)}\n)"
+    return pinned
+
+
+def evaluation_steps(components: Sequence[Component], reads: Mapping[str, SourceRead]) -> list[Iterate]:
+    """The predicates that a query reads, evaluated from nothing."""
+    pinned = pinned_in(reads)
+    found: list[Iterate] = []
+    for fixpoint in map(evaluated, components):
+        relations = tuple((b.name, render(b.node, pinned)) for b in fixpoint.leaves)
+        phases = tuple((phase, parts(rounds, pinned)) for phase, rounds in fixpoint.phases)
+        found.append(Iterate(f"evaluate {_names(fixpoint)}", _told(relations, phases), None, None, relations, phases))
+    return found
+
+
+def _fixpoints(way: Maintenance, known: Known) -> list[Fixpoint]:
+    """What is maintained before the view itself."""
+    if way.recursion is None:
+        return []
+    changed = known.changed | way.recursion.moved(known.changed)
+    moved = [component for component in way.recursion.components if component.sources <= changed]
+    return [maintained(component, JoinTrees(changed)) for component in moved]
+
+
+def _maintain(fixpoint: Fixpoint, way: Maintenance, view: StoredView, named: Callable[[Scan], str]) -> Iterate:
+    recursion = way.recursion
+    assert recursion is not None
+    relation = f"{view.relation} VERSION AS OF {view.version}"
+    olds = [
+        (relation_of(p.source, Of.OLD), old_sql(recursion, p, relation, view.columns))
+        for p in fixpoint.component.predicates
+    ]
+    relations = (*((b.name, render(b.node, named)) for b in fixpoint.leaves), *olds)
+    phases = tuple((phase, parts(rounds, named)) for phase, rounds in fixpoint.phases)
+    return Iterate(f"maintain {_names(fixpoint)}", _told(relations, phases), None, None, relations, phases)
+
+
+def _names(fixpoint: Fixpoint) -> str:
+    return ", ".join(p.name for p in fixpoint.component.predicates)
+
+
+def _told(relations: Sequence[tuple[str, str]], phases: Sequence[tuple[Phase, Sequence[Part]]]) -> str:
+    """Everything that is run, for people."""
+    texts = [f"-- {name}\n{sql}" for name, sql in relations]
+    for phase, of in phases:
+        for part in of:
+            for when, query in (("first", part.first), ("then, until nothing is found", part.again)):
+                texts.append(f"-- {phase.value} {part.predicate.name}, {when}\n{query.sql if query else '(nothing)'}")
+    return "\n".join(texts)

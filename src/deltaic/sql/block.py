@@ -12,11 +12,12 @@ from sqlglot.tokenizer_core import TokenType
 from deltaic.algebra.expr import Expr, col, join_parts
 from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window, keep
 from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.algebra.recursion import Component
 from deltaic.errors import Position
 from deltaic.sql import functions
 from deltaic.sql.parse import OPERAND, QUERY, Call, Span, Text, span_of
 from deltaic.sql.render import select_list, stub
-from deltaic.sql.scope import Catalog, Ctes, Scope
+from deltaic.sql.scope import Catalog, Ctes, Derived, Scope
 
 Replacement = tuple[Span, Expr]
 
@@ -39,6 +40,15 @@ class Context:
     text: Text
     catalog: Catalog
     names: Names = field(default_factory=Names)
+    components: list[Component] = field(default_factory=list)
+    """Of predicates that recursive expressions define, each after those it reads."""
+    defined: dict[Span, Derived] = field(default_factory=dict)
+    """Where in the text they are."""
+    predicates: int = 0
+
+    def next_predicate(self) -> int:
+        self.predicates += 1
+        return self.predicates
 
     def refuse(self, code: Code, detail: str, at: int | None = None, hint: str | None = None) -> NoReturn:
         position: Position | None = self.text.position(at) if at is not None else None

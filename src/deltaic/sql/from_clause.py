@@ -22,12 +22,13 @@ from deltaic.algebra.nodes import (
     keep,
 )
 from deltaic.algebra.reasons import Code
+from deltaic.algebra.recursion import Predicate
 from deltaic.errors import NameProblem
 from deltaic.sql import functions
 from deltaic.sql.block import Block, Context, is_subquery, surface
 from deltaic.sql.parse import Span, span_of
 from deltaic.sql.render import stub
-from deltaic.sql.scope import Ctes, Entry, Scope, same
+from deltaic.sql.scope import Ctes, Derived, Entry, Scope, same
 from deltaic.sql.subquery import lower_subquery
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class _From:
         parts = tuple(part.name for part in tree.parts)
         cte = self.ctes.get(parts[0]) if len(parts) == 1 else None
         if cte is not None:
-            relation = self.lowering.query(cte.tree, cte.ctes, None)
+            relation = self.derived(cte.derived) if cte.derived else self.lowering.query(cte.tree, cte.ctes, None)
             if cte.columns:
                 relation = Relation(relation.node, cte.columns)
             return self.named(relation, tree) if tree.alias else self.qualified(relation, parts)
@@ -130,6 +131,10 @@ class _From:
         )
         relation = Relation(Scan(info.key, scanned), tuple(f.name for f in info.columns))
         return self.named(relation, tree) if tree.alias else self.qualified(relation, info.qualifier)
+
+    def derived(self, derived: Derived) -> Relation:
+        predicate = Predicate(derived.number, derived.name, derived.types)
+        return Relation(predicate.scan([self.context.names.fresh(name) for name in derived.names]), derived.names)
 
     def qualified(self, relation: Relation, qualifier: tuple[str, ...]) -> Block:
         pairs = zip(relation.names, relation.node.columns, strict=True)

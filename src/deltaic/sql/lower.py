@@ -6,7 +6,8 @@ the select list, DISTINCT. Set operations become an aggregate over tagged rows, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sqlglot import exp
 
@@ -25,12 +26,14 @@ from deltaic.algebra.nodes import (
     keep,
 )
 from deltaic.algebra.reasons import Code
+from deltaic.algebra.recursion import Component
 from deltaic.algebra.set_operations import is_present
 from deltaic.sql.block import Block, Context, distinct
 from deltaic.sql.from_clause import Relation, lower_from
 from deltaic.sql.parse import Span, Text, span_of, start_of
+from deltaic.sql.recursive import recursive_ctes
 from deltaic.sql.render import stub
-from deltaic.sql.scope import Catalog, Cte, Ctes, Scope
+from deltaic.sql.scope import Catalog, Cte, Ctes, Derived, Scope
 from deltaic.sql.select import lower_select
 
 
@@ -40,12 +43,17 @@ class Lowered:
 
     node: Node
     names: tuple[str, ...]
+    components: tuple[Component, ...] = ()
+    """Predicates that the query defines by recursion, and scans."""
+    defined: Mapping[Span, Derived] = field(default_factory=dict)
+    """Where in the text they are."""
 
 
 def lower(tree: exp.Expr, sql: Text, catalog: Catalog) -> Lowered:
     """Raises NotLowered, with its reason, for a query that has no algebra."""
-    relation = Lowering(Context(sql, catalog)).query(tree, Ctes(), None)
-    return Lowered(relation.node, relation.names)
+    context = Context(sql, catalog)
+    relation = Lowering(context).query(tree, Ctes(), None)
+    return Lowered(relation.node, relation.names, tuple(context.components), context.defined)
 
 
 def _no_subquery(block: Block, tree: exp.Expr, span: Span) -> Expr:
@@ -78,7 +86,7 @@ class Lowering:
         if clause is None:
             return ctes
         if clause.args.get("recursive"):
-            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "WITH RECURSIVE")
+            return recursive_ctes(self, clause, ctes)
         for cte in clause.expressions:
             columns = tuple(c.name for c in cte.args["alias"].args.get("columns") or ())
             ctes = ctes.having(cte.alias, Cte(cte.this, columns, ctes))

@@ -92,10 +92,21 @@ def _ends(qualifier: tuple[str, ...], wanted: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """A predicate that a recursive expression defines, as queries see it."""
+
+    number: int
+    name: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Cte:
     tree: exp.Expr
     columns: tuple[str, ...]
     ctes: Ctes
+    derived: Derived | None = None
 
 
 @dataclass(frozen=True)

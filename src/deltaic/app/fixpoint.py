@@ -1,0 +1,70 @@
+"""Runs the rounds of a fixpoint on Spark. What a round finds is brought here if it is little, and is kept by Spark if
+not; either way the next round starts from rows, not from the queries that led to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.nodes import WEIGHT
+from deltaic.algebra.recursion import Predicate
+from deltaic.plan.recursion import Phase, Query, change_of
+from deltaic.plan.rounds import Rounds, Told
+from deltaic.plan.steps import Iterate
+from deltaic.store.arrow import arrow_to_spark, has_arrow_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FEW = 20_000
+"""Rows of a round that are brought into this process."""
+
+
+def iterate(
+    session: SparkSession, step: Iterate, most: int, watch: Callable[[Phase, int], None] = lambda _p, _n: None
+) -> list[Told]:
+    """Evaluate or maintain the predicates of a step; they, and their changes, are then there under their names."""
+    engine = SparkEngine(session)
+    for name, sql in step.relations:
+        session.sql(sql).persist().createOrReplaceTempView(name)
+    rounds = Rounds(engine, most, watch)
+    phases = dict(step.phases)
+    if Phase.EVALUATE in phases:
+        rounds.evaluate(phases[Phase.EVALUATE])
+    else:
+        rounds.maintain(phases)
+    return rounds.told
+
+
+class SparkEngine:
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+
+    def keep(self, relation: str, query: Query) -> int:
+        frame = self.session.sql(query.sql)
+        if has_arrow_types(frame.schema):
+            rows = frame.limit(FEW + 1).toArrow()
+            if rows.num_rows <= FEW:
+                self.named(arrow_to_spark(self.session, rows, frame.schema), relation)
+                return int(rows.num_rows)
+        frame = frame.localCheckpoint()
+        self.named(frame, relation)
+        return frame.count()
+
+    def add(self, relation: str, other: str, p: Predicate) -> None:
+        """Rows that are here stay here."""
+        self.named(self.session.table(relation).unionAll(self.session.table(other)), relation)
+
+    def empty(self, relation: str, p: Predicate) -> None:
+        listed = ", ".join(f"CAST(NULL AS {f.type}) AS {f.name}" for f in p.fields)
+        self.named(self.session.sql(f"SELECT * FROM (SELECT {listed}) WHERE FALSE"), relation)
+
+    def define(self, relation: str, query: Query) -> None:
+        self.named(self.session.sql(query.sql), relation)
+
+    def change(self, p: Predicate, lost: Query, won: Query) -> None:
+        signed = f"SELECT *, -1L AS {WEIGHT} FROM ({lost.sql}) UNION ALL SELECT *, 1L FROM ({won.sql})"
+        self.named(self.session.sql(signed), change_of(p))
+
+    def named(self, frame: DataFrame, relation: str) -> None:
+        frame.createOrReplaceTempView(relation)

@@ -1,0 +1,65 @@
+"""What is recursive in a query's text, which Spark cannot be asked about as it stands: it knows UNION ALL only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from deltaic.algebra.expr import quote
+from deltaic.algebra.reasons import Code, NotLowered
+from deltaic.algebra.recursion import Component, Predicate, column
+from deltaic.delta.dred import Of, relation_of
+from deltaic.errors import UnsupportedError
+from deltaic.sql.lower import lower
+from deltaic.sql.parse import Span, Text
+from deltaic.sql.scope import Catalog, Derived
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """`defined`: where in the text predicates are defined."""
+
+    components: tuple[Component, ...] = ()
+    defined: Mapping[Span, Derived] = field(default_factory=dict)
+
+    def stubbed(self, sql: str) -> str:
+        """The text with queries of no rows in the place of recursive ones."""
+        stubs = {}
+        for span, d in self.defined.items():
+            pairs = zip(d.types, d.names, strict=True)
+            stubs[span] = f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS {quote(name)}' for kind, name in pairs)}"
+        return _replaced(sql, stubs)
+
+    @property
+    def places(self) -> dict[Span, str]:
+        """Queries that read predicates which are evaluated, in the place of those that define them."""
+        found = {}
+        for span, d in self.defined.items():
+            listed = ", ".join(f"{column(n)} AS {quote(name)}" for n, name in enumerate(d.names))
+            source = Predicate(d.number, d.name, d.types).source
+            found[span] = f"SELECT {listed} FROM {relation_of(source, Of.NEW)}"
+        return found
+
+
+def find_recursion(tree: exp.Expr, text: Text, catalog: Catalog) -> Recursive:
+    """The predicates that a query defines; none, if it has no recursion or one that Spark runs itself."""
+    if not any(clause.args.get("recursive") for clause in tree.find_all(exp.With)):
+        return Recursive()
+    try:
+        lowered = lower(tree, text, catalog)
+    except NotLowered as refusal:
+        if refusal.reason.code is Code.RECURSION:
+            return Recursive()
+        what = f"a recursive query can be kept only as a whole, and here is {refusal.reason.detail}"
+        raise UnsupportedError(what, at=refusal.reason.at, hint=refusal.reason.hint) from None
+    return Recursive(lowered.components, lowered.defined)
+
+
+def _replaced(sql: str, by: Mapping[Span, str]) -> str:
+    pieces, here = [], 0
+    for (start, end), text in sorted(by.items()):
+        pieces.extend([sql[here:start], text])
+        here = end
+    return "".join([*pieces, sql[here:]])

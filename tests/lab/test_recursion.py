@@ -1,0 +1,241 @@
+"""DRed on DuckDB: random programs, facts that come and go, against rules that are run until nothing is new."""
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from deltaic.algebra.nodes import WEIGHT, Field, Scan, State
+from deltaic.algebra.prune import prune
+from deltaic.algebra.recursion import PREFIX, Component, Predicate
+from deltaic.delta.dred import Of, relation_of
+from deltaic.delta.rules import Derivation
+from deltaic.plan.recursion import Fixpoint, Phase, Query, change_of, evaluated, maintained, parts
+from deltaic.plan.rounds import Rounds
+from deltaic.sql.lower import Lowered, lower
+from deltaic.sql.parse import parse_query
+from deltaic.sql.render import render
+from tests.lab.case import Case, Column, Table, Type
+from tests.lab.choice import Choice, SeededChoice
+from tests.lab.duck import Duck
+from tests.lab.histories import random_history, random_row
+from tests.lab.keeper import DuckCatalog
+from tests.lab.oracle import difference
+from tests.lab.test_views import first_seeds
+
+SHARE = 4
+COLUMNS = (Column("a", Type.INT), Column("b", Type.INT))
+TABLES = ("e", "f", "n")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "first_seed" in metafunc.fixturenames:
+        seeds = first_seeds(metafunc.config)
+        metafunc.parametrize("first_seed", range(seeds.start, seeds.start + max(len(seeds) // 4, 3) * SHARE, SHARE))
+
+
+@pytest.fixture(scope="module")
+def duck() -> Iterator[Duck]:
+    database = Duck()
+    yield database
+    database.close()
+
+
+class DuckEngine:
+    def __init__(self, duck: Duck) -> None:
+        self.duck = duck
+
+    def keep(self, relation: str, query: Query) -> int:
+        self.duck.store(relation, query.sql)
+        return int(self.duck.rows(f"SELECT count(*) FROM {relation}")[0][0])
+
+    def add(self, relation: str, other: str, p: Predicate) -> None:
+        self.duck.store(relation, f"SELECT * FROM {relation} UNION ALL SELECT * FROM {other}")
+
+    def empty(self, relation: str, p: Predicate) -> None:
+        listed = ", ".join(f"CAST(NULL AS {f.type}) AS {f.name}" for f in p.fields)
+        self.duck.store(relation, f"SELECT * FROM (SELECT {listed}) WHERE FALSE")
+
+    def define(self, relation: str, query: Query) -> None:
+        self.duck.store(relation, query.sql)
+
+    def change(self, p: Predicate, lost: Query, won: Query) -> None:
+        signed = f"SELECT *, -1 AS {WEIGHT} FROM ({lost.sql}) UNION ALL SELECT *, 1 FROM ({won.sql})"
+        self.duck.store(change_of(p), signed)
+
+
+class Kept:
+    """The predicates of a query, kept on DuckDB."""
+
+    def __init__(self, duck: Duck, sql: str) -> None:
+        self.duck = duck
+        fields = tuple(Field(c.name, "int") for c in COLUMNS)
+        self.lowered: Lowered = lower(*parse_query(sql), DuckCatalog(duck, dict.fromkeys(TABLES, fields)))
+        pruned = []
+        for component in self.lowered.components:
+            found = [Predicate(p.number, p.name, p.types, tuple(map(prune, p.rules))) for p in component.predicates]
+            pruned.append(Component(tuple(found)))
+        self.components = pruned
+        self.rounds = Rounds(DuckEngine(duck), most=200)
+        for component in self.components:
+            fixpoint = evaluated(component)
+            self.leaves(fixpoint)
+            self.rounds.evaluate(parts(fixpoint.phases[0][1], self.named))
+
+    def named(self, scan: Scan) -> str:
+        if scan.source.startswith(PREFIX):
+            return f"__deltaic_{scan.source.removeprefix('@')}_{scan.state.value}"
+        return {State.NEW: scan.source, State.OLD: f"{scan.source}__old", State.CHANGE: f"{scan.source}__change"}[
+            scan.state
+        ]
+
+    def leaves(self, fixpoint: Fixpoint) -> None:
+        for binding in fixpoint.leaves:
+            self.duck.store(binding.name, render(binding.node, self.named))
+
+    @property
+    def predicates(self) -> list[Predicate]:
+        return [p for component in self.components for p in component.predicates]
+
+    def rows(self, p: Predicate, of: Of = Of.NEW) -> list[tuple[object, ...]]:
+        listed = ", ".join(f.name for f in p.fields)
+        return self.duck.rows(f"SELECT {listed} FROM {relation_of(p.source, of)}")
+
+    def refresh(self, changed: frozenset[str]) -> None:
+        for p in self.predicates:
+            old, new = (relation_of(p.source, of) for of in (Of.OLD, Of.NEW))
+            self.duck.store(old, f"SELECT * FROM {new}")
+        moved = set(changed)
+        for component in self.components:
+            if not component.reads & moved:
+                continue
+            moved |= component.sources
+            fixpoint = maintained(component, Derivation(frozenset(moved)))
+            self.leaves(fixpoint)
+            self.rounds.maintain({phase: parts(rounds, self.named) for phase, rounds in fixpoint.phases})
+            for p in component.predicates:
+                self.check_change(p)
+
+    def check_change(self, p: Predicate) -> None:
+        """The change is what became of the old rows, each once."""
+        listed = ", ".join(f.name for f in p.fields)
+        change = self.duck.rows(f"SELECT {listed}, {WEIGHT} FROM {change_of(p)}")
+        old, new = set(self.rows(p, Of.OLD)), set(self.rows(p))
+        wanted = [(*row, 1) for row in new - old] + [(*row, -1) for row in old - new]
+        assert difference(wanted, change) is None, p.name
+
+    def naive(self, component: Component) -> dict[str, set[tuple[object, ...]]]:
+        """Every rule over everything, until there is nothing new."""
+        found: dict[str, set[tuple[object, ...]]] = {p.source: set() for p in component.predicates}
+        engine = DuckEngine(self.duck)
+
+        def named(scan: Scan) -> str:
+            return f"naive_{scan.source[1:]}" if scan.source.startswith(PREFIX) else scan.source
+
+        for p in component.predicates:
+            engine.empty(f"naive_{p.source[1:]}", p)
+        while True:
+            before = sum(map(len, found.values()))
+            for p in component.predicates:
+                for number, rule in enumerate(p.rules):
+                    self.duck.store(f"naive_rule{number}", render(rule, named))
+                    found[p.source] |= set(self.duck.rows(f"SELECT * FROM naive_rule{number}"))
+            for p in component.predicates:
+                rows = " UNION ".join(f"SELECT * FROM ({render(rule, named)})" for rule in p.rules)
+                listed = ", ".join(f.name for f in p.fields)
+                self.duck.store(f"naive_{p.source[1:]}", f"SELECT * FROM ({rows}) AS q({listed})")
+            if sum(map(len, found.values())) == before:
+                return found
+
+    def check(self) -> None:
+        for component in self.components:
+            wanted = self.naive(component)
+            for p in component.predicates:
+                assert difference(wanted[p.source], self.rows(p)) is None, p.name
+
+
+def random_program(choice: Choice) -> str:
+    """Predicates p, q and u over the tables, each of two columns of numbers, in components that the dice decide."""
+    names = ["p", "q", "u"][: choice.integer(1, 3)]
+    mutual = choice.integer(0, 2) == 0
+    ctes = []
+    for place, name in enumerate(names):
+        reach = names if mutual else names[: place + 1]
+        below = [] if mutual else names[:place]
+        branches = [base(choice, below) for _ in range(choice.integer(1, 2))]
+        branches += [
+            step(choice, reach if choice.integer(0, 3) else [name], below) for _ in range(choice.integer(1, 2))
+        ]
+        ctes.append(f"{name}(a, b) AS ({' UNION '.join(branches)})")
+    return f"WITH RECURSIVE {', '.join(ctes)} SELECT * FROM {names[-1]}"
+
+
+def base(choice: Choice, below: Sequence[str]) -> str:
+    table = choice.pick((*TABLES, *below))
+    return choice.pick((
+        f"SELECT a, b FROM {table}",
+        f"SELECT b, a FROM {table} WHERE a IS NOT NULL",
+        f"SELECT x.a, y.b FROM {table} x JOIN n y ON x.b = y.a",
+        f"SELECT a, max(b) AS m FROM {table} GROUP BY a",
+        f"SELECT a, b FROM {table} x WHERE NOT EXISTS (SELECT 1 FROM f WHERE f.a = x.b)",
+    ))  # fmt: skip
+
+
+def step(choice: Choice, reach: Sequence[str], below: Sequence[str]) -> str:
+    """A branch that reads a predicate of its own component, or of several."""
+    p, q = choice.pick(tuple(reach)), choice.pick(tuple(reach))
+    table, other = choice.pick((*TABLES, *below)), choice.pick((*TABLES, *below))
+    joined = choice.pick((
+        f"{table} x JOIN {p} y ON x.b = y.a",
+        f"{p} x JOIN {table} y ON x.b = y.a",
+        f"{p} x JOIN {q} y ON x.b = y.a",
+        f"{p} x JOIN {table} y ON x.b <=> y.a JOIN {other} z ON z.a = y.b",
+        f"{p} x JOIN {table} y ON x.a = y.a AND x.b > y.b",
+        f"{table} x JOIN {p} z ON x.b = z.a JOIN {other} y ON z.b = y.a",
+    ))  # fmt: skip
+    where = choice.pick((
+        "",
+        "",
+        " WHERE x.a <> y.b",
+        f" WHERE NOT EXISTS (SELECT 1 FROM {other} k WHERE k.a = y.b)",
+        f" WHERE y.b NOT IN (SELECT b FROM {other})",
+        f" WHERE x.a IN (SELECT a FROM {other} WHERE b > 1)",
+        f" WHERE EXISTS (SELECT 1 FROM {p} k WHERE k.a = y.b)",
+    ))  # fmt: skip
+    what = choice.pick(("x.a, y.b", "x.a, y.b", "x.a, y.b", "y.b, x.a", "DISTINCT x.a, y.b", "x.a, y.b % 3"))
+    return f"SELECT {what} FROM {joined}{where}"
+
+
+def case_of(seed: int) -> tuple[Case, str]:
+    choice = SeededChoice(seed)
+    tables = tuple(
+        Table(name, COLUMNS, tuple(random_row(choice, COLUMNS) for _ in range(choice.integer(0, 7)))) for name in TABLES
+    )
+    return Case(tables, (), random_history(choice, tables, list(TABLES)), seed), random_program(choice)
+
+
+def run(duck: Duck, case: Case, sql: str) -> None:
+    duck.reset(case)
+    kept = Kept(duck, sql)
+    kept.check()
+    for batch in case.history:
+        duck.snapshot()
+        duck.apply(batch)
+        changed = frozenset(statement.table for statement in batch)
+        for table in changed:
+            duck.change(table)
+        kept.refresh(changed)
+        kept.check()
+
+
+def test_random_programs(first_seed: int, duck: Duck) -> None:
+    for seed in range(first_seed, first_seed + SHARE):
+        case, sql = case_of(seed)
+        try:
+            run(duck, case, sql)
+        except BaseException as problem:
+            problem.add_note(f"seed {seed}: {sql}\n{case.script()}")
+            raise
+
+
+def test_phases_fill_what_they_are_for() -> None:
+    assert [phase.fills for phase in Phase] == [Of.COME, Of.GONE, Of.BACK, Of.COME]
