@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
 import pytest
 
 from deltaic.algebra.nodes import WEIGHT, Field, Scan, State
 from deltaic.algebra.prune import prune
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
+from deltaic.app.coded import NULL, CodedEngine, Codes, only_compares
 from deltaic.delta.dred import Of, relation_of
 from deltaic.delta.rules import Derivation
-from deltaic.plan.recursion import Fixpoint, Phase, Query, change_of, evaluated, maintained, parts
+from deltaic.plan.recursion import Fixpoint, Part, Phase, Query, change_of, evaluated, maintained, parts
 from deltaic.plan.rounds import Rounds
 from deltaic.sql.lower import Lowered, lower
 from deltaic.sql.parse import parse_query
@@ -76,6 +78,8 @@ class Kept:
             pruned.append(Component(tuple(found)))
         self.components = pruned
         self.rounds = Rounds(DuckEngine(duck), most=200)
+        self.coded = 0
+        """How often rounds were run in codes, too."""
         for component in self.components:
             fixpoint = evaluated(component)
             self.leaves(fixpoint)
@@ -111,9 +115,43 @@ class Kept:
             moved |= component.sources
             fixpoint = maintained(component, Derivation(frozenset(moved)))
             self.leaves(fixpoint)
-            self.rounds.maintain({phase: parts(rounds, self.named) for phase, rounds in fixpoint.phases})
+            phases = {phase: parts(rounds, self.named) for phase, rounds in fixpoint.phases}
+            self.rounds.maintain(phases)
             for p in component.predicates:
                 self.check_change(p)
+            self.check_coded(component, fixpoint, phases)
+
+    def check_coded(self, component: Component, fixpoint: Fixpoint, phases: dict[Phase, tuple[Part, ...]]) -> None:
+        """Rules that only compare find the same in this process."""
+        queries = [q for of in phases.values() for part in of for q in (part.first, part.again) if q is not None]
+        if not only_compares(query.node for query in queries):
+            return
+        engine = CodedEngine()
+
+        def loaded(relation: str) -> pa.Table:
+            columns = zip(*self.duck.rows(f"SELECT * FROM {relation}"), strict=True)
+            names = [name for name, *_ in self.duck.schema(f"SELECT * FROM {relation}")]
+            found = [pa.array(column, pa.int64()) for column in columns] or [pa.array([], pa.int64()) for _ in names]
+            rows = pa.table(dict(zip(names, found, strict=True)))
+            return pa.table({n: rows[n] if n == WEIGHT else codes.encoded("int", rows[n]) for n in names})
+
+        codes = Codes()
+        for binding in fixpoint.leaves:
+            leaf = binding.name.removesuffix("_new")
+            if leaf != binding.name:
+                moved = f"{leaf}_moved" in {b.name for b in fixpoint.leaves}
+                names = {of: f"{leaf}_{of}" for of in ("new", "old", "gone", "come")}
+                engine.learn_leaf(names, loaded(binding.name), loaded(f"{leaf}_moved") if moved else None)
+        for p in component.predicates:
+            engine.relations[relation_of(p.source, Of.OLD)] = loaded(relation_of(p.source, Of.OLD))
+        Rounds(engine, most=200).maintain(phases)
+        self.coded += 1
+        for p in component.predicates:
+            change = engine.changes[p.source].to_pylist()
+            found = [tuple(None if v == NULL else v for v in row.values()) for row in change]
+            listed = ", ".join(f.name for f in p.fields)
+            wanted = self.duck.rows(f"SELECT {listed}, {WEIGHT} FROM {change_of(p)}")
+            assert difference(wanted, found) is None, f"{p.name} in codes"
 
     def check_change(self, p: Predicate) -> None:
         """The change is what became of the old rows, each once."""
@@ -213,7 +251,8 @@ def case_of(seed: int) -> tuple[Case, str]:
     return Case(tables, (), random_history(choice, tables, list(TABLES)), seed), random_program(choice)
 
 
-def run(duck: Duck, case: Case, sql: str) -> None:
+def run(duck: Duck, case: Case, sql: str) -> int:
+    """How often rounds were run in codes, too."""
     duck.reset(case)
     kept = Kept(duck, sql)
     kept.check()
@@ -225,6 +264,7 @@ def run(duck: Duck, case: Case, sql: str) -> None:
             duck.change(table)
         kept.refresh(changed)
         kept.check()
+    return kept.coded
 
 
 def test_random_programs(first_seed: int, duck: Duck) -> None:

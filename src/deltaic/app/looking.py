@@ -14,6 +14,7 @@ from deltaic.app.apply import Applier
 from deltaic.app.clock import AsOf, Clock, Moment
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
+from deltaic.app.fixpoint import evaluated
 from deltaic.app.live import LiveStates
 from deltaic.app.run import Run
 from deltaic.app.shared import Shared
@@ -115,11 +116,13 @@ class Looker:
         assert plan.compiled is not None
         session = self.session()
         query = recompute_sql(plan.compiled, plan.reads)
-        if not any(source.live for source in plan.compiled.sources.values()):
+        live = any(source.live for source in plan.compiled.sources.values())
+        if not live and not plan.compiled.recursion.components:
             return self.shown(session.sql(query))
-        with closing(LiveStates(self.warehouse.captures, session)) as states:  # whose snapshots end with this block
+        with closing(LiveStates(self.warehouse.captures, session)) as states:  # what is read ends with this block
             states.name_all(plan.compiled, plan.reads)
-            return self.shown(session.sql(query)).localCheckpoint()
+            with evaluated(session, plan.compiled, plan.reads):
+                return self.shown(session.sql(query)).localCheckpoint()
 
     def session(self) -> SparkSession:
         """The warehouse's own, if it has the settings of the view's creator, else one that has and stays."""

@@ -18,7 +18,7 @@ from deltaic.algebra.nodes import WEIGHT, Apply, walk
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Plan, few
 from deltaic.app.desk import Desk
-from deltaic.app.fixpoint import iterate
+from deltaic.app.fixpoint import Here, iterate
 from deltaic.app.live import Captures, LiveStates
 from deltaic.app.reading import Reading
 from deltaic.app.report import Reduced
@@ -213,7 +213,12 @@ class Run:
         most = Settings.of(self.session).rounds
         if self.plan.mode == "full":
             self.desk.live.name_all(self.compiled, self.plan.reads)
-        self.outcome.rounds.extend(iterate(self.session, step, most))
+        told = None
+        if self.plan.mode == "incremental" and self.use_rs:
+            told = Here(self.desk, self.reading).iterate(step, most)
+        if told is None:
+            told = iterate(self.session, step, most, self.desk.keep)
+        self.outcome.rounds.extend(told)
 
     @property
     def way(self) -> Maintenance:

@@ -14,9 +14,8 @@ from deltaic.app.clock import KEPT_DELTA
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
-from deltaic.app.fixpoint import iterate
+from deltaic.app.fixpoint import evaluated
 from deltaic.app.live import LiveStates
-from deltaic.app.settings import Settings
 from deltaic.app.stored import create_sql, progress_of, recompute_sql
 from deltaic.errors import (
     DependencyError,
@@ -27,7 +26,6 @@ from deltaic.errors import (
     UnsupportedError,
 )
 from deltaic.plan.maintain import Maintenance
-from deltaic.plan.steps import evaluation_steps
 from deltaic.sql.statements import (
     AlterView,
     ChangePlainView,
@@ -177,9 +175,8 @@ class Executor:
             live = LiveStates(self.warehouse.captures, session)
             with closing(live):
                 live.name_all(compiled, reads)
-                for step in evaluation_steps(compiled.recursion.components, reads):
-                    iterate(session, step, Settings.of(session).rounds)
-                table.apply_spark(session, sql, progress)
+                with evaluated(session, compiled, reads):
+                    table.apply_spark(session, sql, progress)
         self.catalog.register(definition)
 
     def check_policy(self, compiled: Compiled) -> None:

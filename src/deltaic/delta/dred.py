@@ -329,7 +329,10 @@ def _meeting(node: Node, other: Ref, conditions: Sequence[Expr]) -> Node:
             return replace(node, input=_meeting(node.input, other, conditions))
         case Join(kind=JoinKind.SEMI | JoinKind.ANTI):
             return replace(node, left=_meeting(node.left, other, conditions))
-    return Join(node, other, JoinKind.INNER, conjunction(*conditions))
+    rows: Node = Join(node, other, JoinKind.INNER, None)
+    for condition in conditions:  # each by itself, so that joins can be put in order by it
+        rows = Filter(rows, condition)
+    return rows
 
 
 def _beginning_with(node: Node, name: str) -> Node:

@@ -124,7 +124,7 @@ class Leaves:
         """All relations of all leaves."""
         found: list[Binding] = []
         for number, node in enumerate(self.nodes):
-            found.append(Binding(_leaf_name(number, Of.NEW), _placed(node)))
+            found.append(Binding(leaf_relation(number, Of.NEW), _placed(node)))
             delta = self.derivation.delta(node)
             if delta is None:
                 continue
@@ -135,12 +135,12 @@ class Leaves:
         return found
 
 
-def _leaf_name(number: int, of: Of) -> str:
+def leaf_relation(number: int, of: Of) -> str:
     return f"__deltaic_leaf{number}_{of.value}"
 
 
 def _leaf_ref(number: int, node: Node, of: Of) -> Ref:
-    return Ref(_leaf_name(number, of), _fields(node))
+    return Ref(leaf_relation(number, of), _fields(node))
 
 
 def _fields(node: Node) -> tuple[Field, ...]:
@@ -183,9 +183,9 @@ def _sides(number: int, node: Node, counted: Binding) -> list[Binding]:
     left = Join(new, more, JoinKind.ANTI, _same(fields, "_come"))
     old = UnionAll((left, _leaf_ref(number, node, Of.GONE)), fields)
     return [
-        Binding(_leaf_name(number, Of.GONE), gone),
-        Binding(_leaf_name(number, Of.COME), come),
-        Binding(_leaf_name(number, Of.OLD), old),
+        Binding(leaf_relation(number, Of.GONE), gone),
+        Binding(leaf_relation(number, Of.COME), come),
+        Binding(leaf_relation(number, Of.OLD), old),
     ]
 
 
@@ -197,6 +197,8 @@ class Fixpoint:
     """What is computed for one component: relations of its leaves, then rounds."""
 
     component: Component
+    read: tuple[Node, ...]
+    """The leaves of its rules, by their numbers."""
     leaves: tuple[Binding, ...]
     phases: tuple[tuple[Phase, tuple[Round, ...]], ...]
 
@@ -205,7 +207,7 @@ def evaluated(component: Component) -> Fixpoint:
     leaves = Leaves(Derivation(frozenset()))
     dred = Dred(component, leaves.relation, leaves.changed)
     rounds = tuple(dred.evaluate())
-    return Fixpoint(component, tuple(leaves.bindings()), ((Phase.EVALUATE, rounds),))
+    return Fixpoint(component, tuple(leaves.nodes), tuple(leaves.bindings()), ((Phase.EVALUATE, rounds),))
 
 
 def maintained(component: Component, derivation: Derivation) -> Fixpoint:
@@ -216,7 +218,7 @@ def maintained(component: Component, derivation: Derivation) -> Fixpoint:
         (Phase.REDERIVE, tuple(dred.rederive())),
         (Phase.INSERT, tuple(dred.insert())),
     )
-    return Fixpoint(component, tuple(leaves.bindings()), phases)
+    return Fixpoint(component, tuple(leaves.nodes), tuple(leaves.bindings()), phases)
 
 
 def parts(rounds: Sequence[Round], relation: Named) -> tuple[Part, ...]:

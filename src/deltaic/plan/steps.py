@@ -193,6 +193,7 @@ class Iterate(Step):
 
     `relations` are computed before them, in order. A query may be long, and there are many: its SQL tells them all."""
 
+    fixpoint: Fixpoint | None = None
     relations: tuple[tuple[str, str], ...] = ()
     phases: tuple[tuple[Phase, tuple[Part, ...]], ...] = ()
 
@@ -502,7 +503,8 @@ def evaluation_steps(components: Sequence[Component], reads: Mapping[str, Source
     for fixpoint in map(evaluated, components):
         relations = tuple((b.name, render(b.node, pinned)) for b in fixpoint.leaves)
         phases = tuple((phase, parts(rounds, pinned)) for phase, rounds in fixpoint.phases)
-        found.append(Iterate(f"evaluate {_names(fixpoint)}", _told(relations, phases), None, None, relations, phases))
+        told = _told(relations, phases)
+        found.append(Iterate(f"evaluate {_names(fixpoint)}", told, None, None, fixpoint, relations, phases))
     return found
 
 
@@ -525,7 +527,8 @@ def _maintain(fixpoint: Fixpoint, way: Maintenance, view: StoredView, named: Cal
     ]
     relations = (*((b.name, render(b.node, named)) for b in fixpoint.leaves), *olds)
     phases = tuple((phase, parts(rounds, named)) for phase, rounds in fixpoint.phases)
-    return Iterate(f"maintain {_names(fixpoint)}", _told(relations, phases), None, None, relations, phases)
+    told = _told(relations, phases)
+    return Iterate(f"maintain {_names(fixpoint)}", told, None, None, fixpoint, relations, phases)
 
 
 def _names(fixpoint: Fixpoint) -> str:

@@ -57,9 +57,18 @@ def _files(path: str, version: int) -> list[str]:
     return [str(file) for file in pa.table(rs.opened(path, version).get_add_actions())["path"].to_pylist()]
 
 
-def read_state_rs(ref: TableRef, version: int, columns: Mapping[str, str], shown: str | None = None) -> pa.Table:
-    """These columns of a version, each under the name beside it; of the rows that are shown, if some are not."""
+def read_state_rs(
+    ref: TableRef,
+    version: int,
+    columns: Mapping[str, str],
+    shown: str | None = None,
+    only: tuple[str, int] | None = None,
+) -> pa.Table:
+    """These columns of a version, each under the name beside it; of the rows that are shown, if some are not; `only` of
+    those that have a number in a column."""
     where = f" WHERE {rs_quoted(shown)}" if shown else ""
+    if only is not None:
+        where = f" WHERE {rs_quoted(only[0])} = {only[1]}"
     return _asked(f"SELECT {_wanted(columns)} FROM state{where}", state=(ref, version))
 
 

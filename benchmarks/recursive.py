@@ -1,0 +1,108 @@
+"""The closure of a graph, kept by DRed against computed again, as edges go and come.
+
+Graphs: a hierarchy (a random tree with some more edges: parts, organisations), and a random graph in which most nodes
+are in no cycle. BENCH_EDGES edges (100,000); BENCH_SHARES of them are deleted, and as many are inserted.
+"""
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+import deltaic
+from benchmarks import results
+from deltaic import Report, Warehouse
+
+EDGES = int(os.environ.get("BENCH_EDGES", "100000"))
+SHARES = [float(share) for share in os.environ.get("BENCH_SHARES", "0.0001,0.001,0.01,0.1").split(",")]
+QUERY = (
+    "WITH RECURSIVE path(x, y) AS (SELECT s, d FROM {edges} UNION SELECT e.s, p.y FROM {edges} e JOIN path p"
+    " ON e.d = p.x) SELECT * FROM path"
+)
+Edge = tuple[int, int]
+
+
+def hierarchy(chance: random.Random, edges: int) -> list[Edge]:
+    nodes = int(edges / 1.02)
+    tree = [(chance.randrange(child), child) for child in range(1, nodes)]
+    more = [(chance.randrange(child), child) for child in chance.sample(range(1, nodes), edges - len(tree))]
+    return tree + more
+
+
+def scattered(chance: random.Random, edges: int) -> list[Edge]:
+    nodes = int(edges / 0.8)
+    return [(chance.randrange(nodes), chance.randrange(nodes)) for _ in range(edges)]
+
+
+GRAPHS = {"hierarchy": hierarchy, "random": scattered}
+
+
+def main() -> None:
+    found = list[dict[str, object]]()
+    with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
+        for name, made in GRAPHS.items():
+            chance = random.Random(1)
+            edges = made(chance, EDGES)
+            load(wh, name, edges)
+            wh.sql(f"CREATE MATERIALIZED VIEW {name}_closure AS {QUERY.format(edges=name)}")
+            change(wh, name, chance, 10)
+            refreshed(wh, name)  # warms Spark up
+            for share in SHARES:
+                change(wh, name, chance, max(int(share * EDGES), 1))
+                found.append({"graph": name, "share": share, **measured(wh, name)})
+                print(found[-1], flush=True)
+    table = Table(title=f"Closure of {EDGES:,} edges: seconds")
+    for column in found[0]:
+        table.add_column(column)
+    for row in found:
+        table.add_row(
+            *(f"{value:.2f}" if isinstance(value, float) and value > 0.1 else str(value) for value in row.values())
+        )
+    Console().print(table)
+    results.keep("recursive", found)
+
+
+def load(wh: Warehouse, name: str, edges: list[Edge]) -> None:
+    rows = pa.table({"s": [s for s, _ in edges], "d": [d for _, d in edges]})
+    wh.spark.createDataFrame(rows).createOrReplaceTempView("edges_in")
+    wh.sql(f"CREATE TABLE {name} AS SELECT s, d FROM edges_in")
+
+
+def change(wh: Warehouse, name: str, chance: random.Random, edges: int) -> None:
+    """As many edges go as come; those of a hierarchy come below one that was there."""
+    rows = wh.sql(
+        f"SELECT s, d FROM {name} ORDER BY xxhash64(s, d, {chance.randrange(10**6)}) LIMIT {2 * edges}"
+    ).collect()
+    gone = ", ".join(f"'{s}-{d}'" for s, d in rows[:edges])
+    moved = ", ".join(f"({min(a.s, b.s)}, {max(a.d, b.d)})" for a, b in zip(rows[:edges], rows[edges:], strict=True))
+    wh.sql(f"DELETE FROM {name} WHERE concat(s, '-', d) IN ({gone})")
+    wh.sql(f"INSERT INTO {name} VALUES {moved}")
+
+
+def refreshed(wh: Warehouse, name: str, *, full: bool = False) -> Report:
+    report = wh.refresh(f"{name}_closure", full=full)
+    assert isinstance(report, Report)
+    return report
+
+
+def measured(wh: Warehouse, name: str) -> dict[str, object]:
+    kept = refreshed(wh, name)
+    rows = sorted(map(tuple, wh.sql(f"SELECT count(*), sum(xxhash64(x, y) % 1000003) FROM {name}_closure").collect()))
+    again = refreshed(wh, name, full=True)
+    assert rows == sorted(
+        map(tuple, wh.sql(f"SELECT count(*), sum(xxhash64(x, y) % 1000003) FROM {name}_closure").collect())
+    )
+    return {
+        "view rows": rows[0][0],
+        "mode": kept.mode,
+        "rounds": "; ".join(kept.rounds),
+        "changed": kept.rows_changed,
+        "jobs": kept.jobs,
+        "dred": kept.seconds,
+        "recompute": again.seconds,
+        "times faster": again.seconds / kept.seconds,
+    }
