@@ -14,7 +14,7 @@ from deltaic.app.apply import Applier
 from deltaic.app.clock import AsOf, Clock, Moment
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
-from deltaic.app.fixpoint import evaluated
+from deltaic.app.here import evaluated
 from deltaic.app.live import LiveStates
 from deltaic.app.run import Run
 from deltaic.app.shared import Shared

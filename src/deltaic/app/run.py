@@ -18,7 +18,8 @@ from deltaic.algebra.nodes import WEIGHT, Apply, walk
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Plan, few
 from deltaic.app.desk import Desk
-from deltaic.app.fixpoint import Here, iterate
+from deltaic.app.fixpoint import Limits, iterate
+from deltaic.app.here import EvaluatedHere, Here, MaintainedHere
 from deltaic.app.live import Captures, LiveStates
 from deltaic.app.reading import Reading
 from deltaic.app.report import Reduced
@@ -210,15 +211,14 @@ class Run:
     # the delta
 
     def iterate(self, step: Iterate) -> None:
-        most = Settings.of(self.session).rounds
         if self.plan.mode == "full":
             self.desk.live.name_all(self.compiled, self.plan.reads)
-        told = None
-        if self.plan.mode == "incremental" and self.use_rs:
-            told = Here(self.desk, self.reading).iterate(step, most)
-        if told is None:
-            told = iterate(self.session, step, most, self.desk.keep)
-        self.outcome.rounds.extend(told)
+        limits = Limits.of(Settings.of(self.session), self.plan.reads, self.desk.table.log.snapshot().rows)
+        here: Here = MaintainedHere(self.desk, self.reading, limits)
+        if self.plan.mode == "full":
+            here = EvaluatedHere(self.session, limits, self.desk.keep)
+        told = here.iterate(step) if self.use_rs else None
+        self.outcome.rounds.extend(iterate(self.session, step, limits, self.desk.keep) if told is None else told)
 
     @property
     def way(self) -> Maintenance:

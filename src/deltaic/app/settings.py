@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREFIX = "spark.deltaic."
+_SHARES = ("full_advantage", "over_deleted")
 WRITERS = ("auto", "marks", "delta-rs", "spark")
 
 
@@ -34,6 +35,10 @@ class Settings:
     """A step of propagation takes commits until they have so many rows; at least one."""
     rounds: int = 1_000
     """A recursion that still finds new rows after so many rounds is stopped."""
+    rounds_here: int = 5_000_000
+    """Rows of a relation up to which the rounds of a recursion that only compares run in this process, not on Spark."""
+    over_deleted: float = 0.5
+    """A recursive view is recomputed if more than this share of its rows would have to be derived again."""
     writer: str = "auto"
     """How deltas are written: `spark`, `delta-rs` or `marks` (deletion vectors) is taken wherever it is possible."""
 
@@ -47,7 +52,7 @@ class Settings:
                 found[setting.name] = (
                     _writer(key, value)
                     if setting.name == "writer"
-                    else _number(key, value, float if setting.name == "full_advantage" else int)
+                    else _number(key, value, float if setting.name in _SHARES else int)
                 )
         return Settings(**found)
 

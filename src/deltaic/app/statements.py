@@ -14,7 +14,7 @@ from deltaic.app.clock import KEPT_DELTA
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
-from deltaic.app.fixpoint import evaluated
+from deltaic.app.here import evaluated
 from deltaic.app.live import LiveStates
 from deltaic.app.stored import create_sql, progress_of, recompute_sql
 from deltaic.errors import (

@@ -9,6 +9,7 @@ from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.compile import Source
 from deltaic.app.definition import Definition
 from deltaic.delta.rules import MISMATCH
+from deltaic.plan.rounds import OverDeleted
 from deltaic.sql.statements import Policy
 from deltaic.store.change import is_history_gone
 from deltaic.store.log import Marked
@@ -57,6 +58,8 @@ def recoverable(error: Exception) -> Reason | None:
     """An error that closes the incremental way but not the full one."""
     if is_history_gone(error):
         return Reason(Code.HISTORY_GONE, "a past state that the refresh needs can no longer be read")
+    if isinstance(error, OverDeleted):
+        return Reason(Code.COST, f"{error} would have to be derived again")
     if MISMATCH in str(error):
         return Reason(Code.VIEW_MISMATCH, "a row was deleted more often than the view holds it")
     if any(code in str(error) for code in ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")):

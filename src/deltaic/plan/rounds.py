@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,6 +10,10 @@ from deltaic.algebra.recursion import Predicate
 from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import RecursionTooDeep
 from deltaic.plan.recursion import Part, Phase, Query, follows, lost, named, same_as, won
+
+
+class OverDeleted(Exception):
+    """So much would have to be derived again that computing everything is less."""
 
 
 class Engine(Protocol):
@@ -51,11 +55,11 @@ class Told:
 
 @dataclass
 class Rounds:
-    """`watch` is told after every round how many rows its phase has found, and may raise to end it all."""
+    """At most so many rounds of a phase; and over-deleted rows, if there is a limit to them."""
 
     engine: Engine
     most: int
-    watch: Callable[[Phase, int], None] = lambda _phase, _rows: None
+    over_deleted: float | None = None
     told: list[Told] = field(default_factory=list)
 
     def evaluate(self, parts: Sequence[Part]) -> None:
@@ -90,7 +94,8 @@ class Rounds:
         rows, total = self.round(phase, parts, [part.first for part in parts], found), 0
         while rows:
             total += rows
-            self.watch(phase, total)
+            if phase is Phase.OVER_DELETE and self.over_deleted is not None and total > self.over_deleted:
+                raise OverDeleted(f"{total:,} rows of {', '.join(found)}")
             if max(map(len, found.values())) > self.most:
                 raise RecursionTooDeep(
                     f"{', '.join(found)}: after {self.most} rounds there are still new rows",

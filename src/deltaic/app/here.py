@@ -1,0 +1,204 @@
+"""Recursion in this process: predicates that are evaluated or maintained over codes, where rules only compare and what
+they read is not large."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from deltaic.algebra.nodes import WEIGHT, Node, Project, Scan, State
+from deltaic.algebra.nodes import keep as all_items
+from deltaic.algebra.recursion import PREFIX, Predicate, column
+from deltaic.app.coded import CodedEngine, Codes, NotHere, only_compares
+from deltaic.app.compile import Compiled
+from deltaic.app.desk import Desk
+from deltaic.app.fixpoint import Keep, Limits, iterate, name_relations
+from deltaic.app.reading import Reading
+from deltaic.app.settings import Settings
+from deltaic.delta.dred import Of, relation_of
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.recursion import Fixpoint, Phase, change_of, leaf_relation
+from deltaic.plan.rounds import Rounds, Told
+from deltaic.plan.steps import Iterate, SourceRead, evaluation_steps
+from deltaic.plan.strata import STRATUM
+from deltaic.store.arrow import arrow_schema, arrow_to_spark, without_views
+from deltaic.store.state import SCANNED_BYTES, read_state_rs, why_no_rs_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Here(ABC):
+    def __init__(self, session: SparkSession, limits: Limits, keep: Keep) -> None:
+        self.session, self.limits, self.kept_by_spark = session, limits, keep
+        self.engine, self.codes = CodedEngine(), Codes()
+        self.rounds = Rounds(self.engine, limits.rounds, limits.over_deleted)
+        self.waiting: dict[str, tuple[pa.Table, dict[str, str]]] = {}
+        """Relations that are to be encoded, and the types of their columns."""
+        self.named = False
+        """Whether Spark knows the relations of leaves."""
+
+    def iterate(self, step: Iterate) -> list[Told] | None:
+        """Evaluates or maintains the predicates of a step, so that Spark has them or their changes under their names;
+        None if that is Spark's to do."""
+        assert step.fixpoint is not None
+        queries = [q for _, of in step.phases for part in of for q in (part.first, part.again) if q is not None]
+        if not self.limits.here or not only_compares(query.node for query in queries):
+            return None
+        try:
+            self.run(step, step.fixpoint)
+        except NotHere:
+            return None
+        return self.rounds.told
+
+    @abstractmethod
+    def run(self, step: Iterate, fixpoint: Fixpoint) -> None: ...
+
+    def read(self, step: Iterate, number: int, node: Node, *relations: Of) -> None:
+        """Relations of a leaf, by Spark."""
+        if not self.named:
+            name_relations(self.session, step, self.kept_by_spark)
+            self.named = True
+        types = {column(n): f.type for n, f in enumerate(node.schema)}
+        for of in relations:
+            rows = self.session.table(leaf_relation(number, of)).limit(self.limits.here + 1).toArrow()
+            if rows.num_rows > self.limits.here:
+                raise NotHere(f"more than {self.limits.here:,} rows")
+            self.waiting[leaf_relation(number, of)] = rows, types
+
+    def encode(self) -> dict[str, pa.Table]:
+        by_type: dict[str, list[pa.ChunkedArray]] = {}
+        for rows, types in self.waiting.values():
+            for name, kind in types.items():
+                if kind:
+                    by_type.setdefault(kind, []).append(rows[name])
+        for kind, columns in by_type.items():
+            self.codes.learn(kind, columns)
+        coded = {
+            relation: pa.table({n: self.codes.encoded(kind, rows[n]) if kind else rows[n] for n, kind in types.items()})
+            for relation, (rows, types) in self.waiting.items()
+        }
+        self.engine.relations.update(coded)
+        return coded
+
+    def tell(self, p: Predicate, relation: str, rows: pa.Table) -> None:
+        """Spark rows of a predicate, with their signs if they have such."""
+        listed = ", ".join(f"CAST(NULL AS {f.type}) AS {f.name}" for f in p.fields)
+        sign = f", 0L AS {WEIGHT}" if WEIGHT in rows.column_names else ""
+        schema = self.session.sql(f"SELECT {listed}{sign}").schema
+        types, kinds = arrow_schema(schema), {f.name: f.type for f in p.fields}
+        found = {name: self.codes.decoded(kind, rows[name], types.field(name).type) for name, kind in kinds.items()}
+        if sign:
+            found[WEIGHT] = rows[WEIGHT]
+        arrow_to_spark(self.session, pa.table(found), schema).createOrReplaceTempView(relation)
+
+
+class EvaluatedHere(Here):
+    def run(self, step: Iterate, fixpoint: Fixpoint) -> None:
+        for number, node in enumerate(fixpoint.read):
+            self.read(step, number, node, Of.NEW)
+        self.encode()
+        self.rounds.evaluate(dict(step.phases)[Phase.EVALUATE])
+        for p in fixpoint.component.predicates:
+            new = relation_of(p.source, Of.NEW)
+            self.tell(p, new, self.engine.relations[new])
+
+
+class MaintainedHere(Here):
+    def __init__(self, desk: Desk, reading: Reading, limits: Limits) -> None:
+        super().__init__(desk.session, limits, desk.keep)
+        self.desk, self.reading = desk, reading
+
+    def run(self, step: Iterate, fixpoint: Fixpoint) -> None:
+        here = [self.read_leaf(step, number, node) for number, node in enumerate(fixpoint.read)]
+        for p in fixpoint.component.predicates:
+            self.read_old(p)
+        coded = self.encode()
+        for number in (number for number, changed in enumerate(here) if changed):
+            names = {of.value: leaf_relation(number, of) for of in (Of.NEW, Of.OLD, Of.GONE, Of.COME)}
+            self.engine.learn_leaf(names, coded[names["new"]], coded[_change(number)])
+        self.rounds.maintain(dict(step.phases))
+        for p in fixpoint.component.predicates:
+            self.tell(p, change_of(p), self.engine.changes[p.source])
+            self.tell_states(step, p)
+
+    def read_leaf(self, step: Iterate, number: int, node: Node) -> bool:
+        """The relations of a leaf; whether its change is here as it was read, and is to be made a change of sets."""
+        types = {column(n): f.type for n, f in enumerate(node.schema)}
+        changed = any(name == leaf_relation(number, Of.GONE) for name, _ in step.relations)
+        new = self.scanned(node, State.NEW)
+        change = self.scanned(node, State.CHANGE) if changed else None
+        if new is None or (changed and change is None):
+            self.read(step, number, node, *((Of.NEW, Of.GONE, Of.COME, Of.OLD) if changed else (Of.NEW,)))
+            return False
+        self.waiting[leaf_relation(number, Of.NEW)] = new, types
+        if change is not None:
+            self.waiting[_change(number)] = change, {**types, WEIGHT: ""}
+        return changed
+
+    def scanned(self, node: Node, state: State) -> pa.Table | None:
+        """The rows of a leaf that is columns of a table, if they are here."""
+        items = node.items if isinstance(node, Project) else all_items(node)
+        scan = node.input if isinstance(node, Project) else node
+        if not isinstance(scan, Scan) or scan.source.startswith(PREFIX):
+            return None
+        rows = self.reading.here(replace(scan, state=state))
+        names = [item.expr.column for item in items]
+        if rows is None or None in names:
+            return None
+        origins = {c.field.name: c.origin for c in scan.scanned}
+        found = {column(n): rows[origins[str(name)]] for n, name in enumerate(names)}
+        return pa.table({**found, WEIGHT: rows[WEIGHT]} if state is State.CHANGE else found)
+
+    def read_old(self, p: Predicate) -> None:
+        """The predicate as it was, out of the view's table."""
+        way, table = self.desk.compiled.way, self.desk.table
+        assert isinstance(way, Maintenance)
+        assert way.recursion is not None
+        stored, stratum = self.desk.compiled.stored, way.recursion.stored.get(p.source)
+        names = [f.name for f in stratum.columns] if stratum else list(way.root.columns[: len(p.types)])
+        columns = {stored[name]: column(n) for n, name in enumerate(names)}
+        log, version = table.log, table.log.version()
+        if why_no_rs_state(log, version, list(columns), most_rows=self.limits.here, most_bytes=SCANNED_BYTES):
+            raise NotHere(f"{p.name} as it was")
+        only = (stored[STRATUM], stratum.number) if stratum else None
+        rows = without_views(read_state_rs(table.ref, version, columns, only=only))
+        self.desk.scanned(table.ref, rows.num_rows, log.snapshot(version).files)
+        self.waiting[relation_of(p.source, Of.OLD)] = rows, {f.name: f.type for f in p.fields}
+
+    def tell_states(self, step: Iterate, p: Predicate) -> None:
+        """What a predicate was and is, if a later step looks at that."""
+        old, new, change = relation_of(p.source, Of.OLD), relation_of(p.source, Of.NEW), change_of(p)
+        later = self.desk.plan.steps[self.desk.plan.steps.index(step) + 1 :]
+        if not any(name in other.sql for other in later for name in (old, new)):
+            return
+        self.session.sql(dict(step.relations)[old]).createOrReplaceTempView(old)
+        same = " AND ".join(f"a.{f.name} <=> b.{f.name}" for f in p.fields)
+        left = f"SELECT * FROM {old} a LEFT ANTI JOIN (SELECT * FROM {change} WHERE {WEIGHT} < 0) b ON {same}"
+        come = f"SELECT {', '.join(f.name for f in p.fields)} FROM {change} WHERE {WEIGHT} > 0"
+        self.session.sql(f"{left} UNION ALL {come}").createOrReplaceTempView(new)
+
+
+def _change(number: int) -> str:
+    return f"__deltaic_leaf{number}_change"
+
+
+@contextmanager
+def evaluated(session: SparkSession, compiled: Compiled, reads: Mapping[str, SourceRead]) -> Iterator[None]:
+    """The predicates of a query, for as long as a block reads them."""
+    with ExitStack() as stack:
+
+        def keep(frame: DataFrame) -> DataFrame:
+            stack.callback(frame.unpersist)
+            return frame.persist()
+
+        for step in evaluation_steps(compiled.recursion.components, reads):
+            limits = Limits.of(Settings.of(session), reads, None)
+            if EvaluatedHere(session, limits, keep).iterate(step) is None:
+                iterate(session, step, limits, keep)
+        yield
