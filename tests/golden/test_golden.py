@@ -16,7 +16,8 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import NotLowered, Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.plan.choose import choose
-from deltaic.plan.steps import SourceRead, StoredView, refresh_steps
+from deltaic.plan.refreshing import refresh_steps
+from deltaic.plan.steps import SourceRead, StoredView
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import parse_query
 from tests.e2e.test_view_kinds import KINDS

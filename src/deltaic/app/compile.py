@@ -36,7 +36,8 @@ from deltaic.errors import (
 from deltaic.plan.choose import choose
 from deltaic.plan.forms import Decided, decide
 from deltaic.plan.maintain import Form, Maintenance
-from deltaic.plan.steps import SourceRead, StoredView, full_query
+from deltaic.plan.refreshing import full_query
+from deltaic.plan.steps import SourceRead, StoredView
 from deltaic.spark.analyzer import Analyzer, fields_of
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import Text, parse_query

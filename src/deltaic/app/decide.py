@@ -30,17 +30,11 @@ from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
+from deltaic.plan.iterating import evaluation_steps
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program, program_for
-from deltaic.plan.steps import (
-    SourceRead,
-    Step,
-    StoredView,
-    WriteView,
-    evaluation_steps,
-    known_of,
-    refresh_steps,
-)
+from deltaic.plan.refreshing import known_of, refresh_steps
+from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView
 from deltaic.sql.statements import Policy
 from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
 from deltaic.store.log import Log, last_commit_with_marker

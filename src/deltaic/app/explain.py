@@ -163,6 +163,7 @@ def _definition(compiled: Compiled) -> list[str]:
         parts.append(f"  {compiled.way.code.name} means: {compiled.way.code.value}.")
     else:
         parts.append(_kept(compiled.way, compiled))
+        parts.extend(_recursion(compiled.way))
         parts.extend(_told_mark(mark, compiled) for mark in compiled.way.marks)
         parts.extend(_told_bag(bag) for bag in compiled.way.bags)
         parts.extend(_told_stratum(stratum) for stratum in compiled.way.strata)
@@ -205,6 +206,20 @@ def _kept(way: Maintenance, compiled: Compiled) -> str:
     if way.way is Way.KEYS:
         return f"Incremental by keys: the rows of touched keys ({key}) are computed anew and replaced"
     return f"Incremental by rows: a signed delta; rows are found in the view by their hash ({key})"
+
+
+def _recursion(way: Maintenance) -> list[str]:
+    """The components of predicates, lowest first, with their rules."""
+    if way.recursion is None:
+        return []
+    lines = ["Recursion, kept by DRed (over-delete, re-derive, insert), stratum by stratum:"]
+    for number, component in enumerate(way.recursion.components, 1):
+        for p in component.predicates:
+            stored = way.recursion.stored.get(p.source)
+            where = "the view itself" if stored is None else "stored in rows that are not shown"
+            lines.append(f"  stratum {number}: {p.name}, {where}; {len(p.rules)} rules")
+            lines.extend(indent(print_tree(simplify(rule)), "    ") for rule in p.rules)
+    return lines
 
 
 def _told_mark(mark: Mark, compiled: Compiled) -> str:

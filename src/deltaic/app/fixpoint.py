@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.recursion import Predicate
 from deltaic.app.settings import Settings
 from deltaic.plan.recursion import Phase, Query, change_of
 from deltaic.plan.rounds import Rounds, Told
 from deltaic.plan.steps import Iterate, SourceRead
-from deltaic.store.arrow import arrow_to_spark, has_arrow_types
+from deltaic.store.arrow import arrow_schema, arrow_to_spark, has_arrow_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 FEW = 20_000
 """Rows of a round that are brought into this process."""
@@ -62,32 +65,45 @@ def name_relations(session: SparkSession, step: Iterate, keep: Keep) -> None:
 class SparkEngine:
     def __init__(self, session: SparkSession) -> None:
         self.session = session
+        self.here: dict[str, pa.Table] = {}
+        """Relations that are in this process: one table each, however many rounds added to it."""
 
     def keep(self, relation: str, query: Query) -> int:
         frame = self.session.sql(query.sql)
+        self.here.pop(relation, None)
         if has_arrow_types(frame.schema):
             rows = frame.limit(FEW + 1).toArrow()
             if rows.num_rows <= FEW:
-                self.named(arrow_to_spark(self.session, rows, frame.schema), relation)
+                self.bring(relation, rows, frame.schema)
                 return int(rows.num_rows)
         frame = frame.localCheckpoint()
-        self.named(frame, relation)
+        frame.createOrReplaceTempView(relation)
         return frame.count()
 
     def add(self, relation: str, other: str, p: Predicate) -> None:
-        """Rows that are here stay here."""
-        self.named(self.session.table(relation).unionAll(self.session.table(other)), relation)
+        parts = [self.here[name] for name in (relation, other) if name in self.here]
+        there = self.session.table(relation)
+        if len(parts) > 1 and sum(part.num_rows for part in parts) <= FEW:
+            self.bring(relation, pa.concat_tables(parts), there.schema)
+            return
+        self.here.pop(relation, None)
+        there.unionAll(self.session.table(other)).createOrReplaceTempView(relation)
 
     def empty(self, relation: str, p: Predicate) -> None:
         listed = ", ".join(f"CAST(NULL AS {f.type}) AS {f.name}" for f in p.fields)
-        self.named(self.session.sql(f"SELECT * FROM (SELECT {listed}) WHERE FALSE"), relation)
+        schema = self.session.sql(f"SELECT {listed}").schema
+        if has_arrow_types(schema):
+            self.bring(relation, arrow_schema(schema).empty_table(), schema)
+        else:
+            self.session.sql(f"SELECT * FROM (SELECT {listed}) WHERE FALSE").createOrReplaceTempView(relation)
 
     def define(self, relation: str, query: Query) -> None:
-        self.named(self.session.sql(query.sql), relation)
+        self.session.sql(query.sql).createOrReplaceTempView(relation)
 
     def change(self, p: Predicate, lost: Query, won: Query) -> None:
         signed = f"SELECT *, -1L AS {WEIGHT} FROM ({lost.sql}) UNION ALL SELECT *, 1L FROM ({won.sql})"
-        self.named(self.session.sql(signed), change_of(p))
+        self.session.sql(signed).createOrReplaceTempView(change_of(p))
 
-    def named(self, frame: DataFrame, relation: str) -> None:
-        frame.createOrReplaceTempView(relation)
+    def bring(self, relation: str, rows: pa.Table, schema: StructType) -> None:
+        self.here[relation] = rows
+        arrow_to_spark(self.session, rows, schema).createOrReplaceTempView(relation)

@@ -21,10 +21,11 @@ from deltaic.app.fixpoint import Keep, Limits, iterate, name_relations
 from deltaic.app.reading import Reading
 from deltaic.app.settings import Settings
 from deltaic.delta.dred import Of, relation_of
+from deltaic.plan.iterating import evaluation_steps
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.recursion import Fixpoint, Phase, change_of, leaf_relation
 from deltaic.plan.rounds import Rounds, Told
-from deltaic.plan.steps import Iterate, SourceRead, evaluation_steps
+from deltaic.plan.steps import Iterate, SourceRead
 from deltaic.plan.strata import STRATUM
 from deltaic.store.arrow import arrow_schema, arrow_to_spark, without_views
 from deltaic.store.state import SCANNED_BYTES, read_state_rs, why_no_rs_state

@@ -33,8 +33,9 @@ from deltaic.delta.timed import TIME, apart
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.kept import Body
 from deltaic.plan.program import ARTIFACT
+from deltaic.plan.refreshing import known_of, propagation_steps
 from deltaic.plan.rolling import Rolling, Span, Term
-from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView, known_of, propagation_steps
+from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView
 from deltaic.store.change import is_history_gone, plan_change
 from deltaic.store.log import Log
 from deltaic.store.write_sql import OP

@@ -23,7 +23,8 @@ from deltaic.delta.timed import TIME
 from deltaic.errors import HistoryGone
 from deltaic.plan.kept import KEPT
 from deltaic.plan.maintain import VIEW
-from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name, without
+from deltaic.plan.refreshing import without
+from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name
 from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
 from deltaic.store.change import RS_ROWS, plan_change, read_change_rs
 from deltaic.store.literals import among

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Code, NotLowered
 from deltaic.algebra.recursion import Component, Predicate, column
 from deltaic.delta.dred import Of, relation_of
-from deltaic.errors import UnsupportedError
+from deltaic.errors import NameProblem, UnsupportedError
+from deltaic.spark.analyzer import query_error
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import Span, Text
+from deltaic.sql.recursive import has_recursion
 from deltaic.sql.scope import Catalog, Derived
 
 
@@ -45,15 +48,20 @@ class Recursive:
 
 def find_recursion(tree: exp.Expr, text: Text, catalog: Catalog) -> Recursive:
     """The predicates that a query defines; none, if it has no recursion or one that Spark runs itself."""
-    if not any(clause.args.get("recursive") for clause in tree.find_all(exp.With)):
+    if not any(has_recursion(clause) for clause in tree.find_all(exp.With)):
         return Recursive()
     try:
         lowered = lower(tree, text, catalog)
     except NotLowered as refusal:
-        if refusal.reason.code is Code.RECURSION:
+        reason = refusal.reason
+        if reason.code is Code.RECURSION:
             return Recursive()
-        what = f"a recursive query can be kept only as a whole, and here is {refusal.reason.detail}"
-        raise UnsupportedError(what, at=refusal.reason.at, hint=refusal.reason.hint) from None
+        if reason.code is Code.SEMANTICS:
+            raise NameProblem(reason.detail, at=reason.at) from None
+        what = f"Spark does not run this recursion, and Deltaic not with {reason.detail}"
+        raise UnsupportedError(what, at=reason.at, hint=reason.hint) from None
+    except PySparkException as problem:
+        raise query_error(problem, text.sql) from None
     return Recursive(lowered.components, lowered.defined)
 
 

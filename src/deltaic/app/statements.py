@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Reason
+from deltaic.app.altering import Alteration
 from deltaic.app.catalog import LocalCatalog, path_source
 from deltaic.app.choice import first_price
 from deltaic.app.clock import KEPT_DELTA
@@ -142,8 +143,16 @@ class Executor:
             schema, name = self.catalog.qualified(statement.name)
             old = self.catalog.definition(schema, name)
             definition = replace(old, query=statement.query, given=(), form=None)
-            self.materialize(definition, None, replacing=True)
+            if not self.maintained(old, definition):
+                self.materialize(definition, None, replacing=True)
         return self.nothing()
+
+    def maintained(self, old: Definition, definition: Definition) -> bool:
+        """Whether another query could be made a change of the view."""
+        compiled = self.warehouse.compile_new(definition)
+        self.check_policy(compiled)
+        self.check_circle(compiled)
+        return Alteration(self.warehouse, old, compiled).run()
 
     def materialize(self, definition: Definition, properties: dict[str, str] | None, *, replacing: bool) -> None:
         """Computes a new view and makes it visible, in one commit."""

@@ -14,7 +14,8 @@ from deltaic.app.definition import PROPERTY
 from deltaic.app.why_full import digest
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT
-from deltaic.plan.steps import SourceRead, StoredView, WriteView, full_query
+from deltaic.plan.refreshing import full_query
+from deltaic.plan.steps import SourceRead, StoredView, WriteView
 from deltaic.store import partitions
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress, SourceState

@@ -14,6 +14,9 @@ and no past is read. For each predicate P of the component, with its rows as the
    reads a row that is inserted.
 
 Each step is semi-naive: its first round reads the changes, and every later one what the round before has found.
+
+Rules may change as well. What a removed rule derived is lost, so all of it is over-deleted, and the rule takes no
+further part. What an added rule derives is new; it takes part in steps 2 and 3.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from deltaic.algebra.nodes import (
     walk,
     with_leaves,
 )
-from deltaic.algebra.recursion import Component, Predicate
+from deltaic.algebra.recursion import PREFIX, Component, Predicate
 from deltaic.delta.graph import Graph, is_joined
 
 
@@ -148,12 +151,25 @@ class Round:
 
 
 @dataclass(frozen=True)
+class AlteredRules:
+    """By the predicate that they are for: rules that are no longer there, and those among its rules that are new."""
+
+    removed: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+    added: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
+
+    @property
+    def predicates(self) -> frozenset[str]:
+        return frozenset({**self.removed, **self.added})
+
+
+@dataclass(frozen=True)
 class Dred:
-    """`changed`: whether a leaf may have changed."""
+    """`changed`: whether a leaf may have changed. `altered`: rules that were added or removed."""
 
     component: Component
     relation: Relation
     changed: Callable[[Leaf], bool]
+    altered: AlteredRules = field(default_factory=AlteredRules)
     rules: Mapping[str, tuple[Rule, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -176,7 +192,8 @@ class Dred:
     def over_delete(self) -> list[Round]:
         def round_of(p: Predicate) -> Round:
             first = list(self.driven(p, Of.OLD, Of.OLD, joined=Of.GONE, negated=Of.COME))
-            again = list(self.recursive(p, Of.OLD, Of.OLD))
+            first += [_as_it_was(rule) for rule in self.altered.removed.get(p.source, ())]
+            again = list(self.recursive(p, Of.OLD, Of.OLD, self.kept(p)))
             return Round(p, self.found(p, first), self.found(p, again, [Of.GONE]))
 
         return [round_of(p) for p in self.component.predicates]
@@ -192,25 +209,36 @@ class Dred:
     def insert(self) -> list[Round]:
         def round_of(p: Predicate) -> Round:
             first = list(self.driven(p, Of.NEW, Of.NOW, joined=Of.COME, negated=Of.GONE))
+            first += [self.term(rule, {}, Of.NEW, Of.NOW) for rule in self.new(p)]
             again = list(self.recursive(p, Of.NEW, Of.NEW))
             return Round(p, self.found(p, first, [Of.NOW]), self.found(p, again, [Of.NOW, Of.COME]))
 
         return [round_of(p) for p in self.component.predicates]
 
+    # rules
+
+    def new(self, p: Predicate) -> list[Rule]:
+        added = self.altered.added.get(p.source, ())
+        return [rule for rule, node in zip(self.rules[p.source], p.rules, strict=True) if node in added]
+
+    def kept(self, p: Predicate) -> list[Rule]:
+        new = self.new(p)
+        return [rule for rule in self.rules[p.source] if rule not in new]
+
     # terms
 
     def driven(self, p: Predicate, state: Of, own: Of, *, joined: Of, negated: Of) -> Iterator[Node]:
         """Derivations by the rules of a predicate that a change of a leaf decides."""
-        for rule in self.rules[p.source]:
+        for rule in self.kept(p):
             for number, leaf in enumerate(rule.leaves):
                 if leaf.place is Place.JOINED and self.changed(leaf):
                     yield self.term(rule, {number: joined}, state, own, first=number)
                 elif leaf.place is Place.NEGATED and self.changed(leaf):
                     yield self.term(_seen_too(rule, number), {len(rule.leaves): negated}, state, own)
 
-    def recursive(self, p: Predicate, state: Of, own: Of) -> Iterator[Node]:
+    def recursive(self, p: Predicate, state: Of, own: Of, rules: Sequence[Rule] | None = None) -> Iterator[Node]:
         """Derivations that read what the round before found."""
-        for rule in self.rules[p.source]:
+        for rule in self.rules[p.source] if rules is None else rules:
             for number in rule.at(Place.OWN):
                 yield self.term(rule, {number: Of.FRONT}, state, own, first=number)
 
@@ -259,6 +287,17 @@ class Dred:
         for of in without:
             rows = matching(rows, predicate_ref(p, of), JoinKind.ANTI)
         return rows
+
+
+def _as_it_was(rule: Node) -> Node:
+    """A rule that is no longer there, over all predicates as they were. Tables do not change while rules do."""
+
+    def turn(node: Node) -> Node:
+        if isinstance(node, Scan) and node.source.startswith(PREFIX):
+            return own_leaf(Leaf(Place.OWN, node), Of.OLD)
+        return node
+
+    return with_leaves(rule, turn)
 
 
 def relation_of(predicate: str, of: Of) -> str:

@@ -15,6 +15,7 @@ from statistics import median
 from deltaic.algebra.nodes import Aggregate, Apply, Join, Node, Scan, State, walk
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program
+from deltaic.plan.refreshing import without
 from deltaic.plan.steps import (
     Compute,
     ComputeDelta,
@@ -27,7 +28,6 @@ from deltaic.plan.steps import (
     SourceRead,
     Step,
     StoredView,
-    without,
 )
 
 SCAN, JOINED, LOOKED_AT, HERE, WRITTEN = 3e-7, 3e-7, 4e-8, 2e-7, 2.5e-6

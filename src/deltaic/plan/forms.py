@@ -15,7 +15,8 @@ from deltaic.algebra.reasons import Reason
 from deltaic.plan.cost import delta_rows, price_of_steps, price_of_write
 from deltaic.plan.maintain import Form, Maintenance
 from deltaic.plan.program import program_for
-from deltaic.plan.steps import SourceRead, StoredView, known_of, refresh_steps
+from deltaic.plan.refreshing import known_of, refresh_steps
+from deltaic.plan.steps import SourceRead, StoredView
 
 SHARE = 0.001
 """Of a source's rows, what a change is thought to be."""

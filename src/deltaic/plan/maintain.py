@@ -20,6 +20,7 @@ from enum import Enum
 from deltaic.algebra.keys import Declared, Reference
 from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll, sources
 from deltaic.delta.common import Columns, Shape
+from deltaic.delta.dred import AlteredRules
 from deltaic.delta.groups import Counting, Expanded
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.matches import MatchDerivation, Seen
@@ -71,6 +72,8 @@ class Known:
     """How many rows a source's change has."""
     common: Mapping[Shape, Columns] = field(default_factory=dict)
     """Joins that views refreshed together have in common, and the columns that all of them want."""
+    altered: AlteredRules = field(default_factory=AlteredRules)
+    """Rules of predicates that are other ones than before."""
 
 
 @dataclass(frozen=True)

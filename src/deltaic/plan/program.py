@@ -391,7 +391,7 @@ def _applying(way: Maintenance, known: Known) -> Program | None:
 
 def _over_predicates(way: Maintenance, recursion: Recursion, known: Known) -> Program | None:
     """What is above predicates whose changes are there: to it they are tables."""
-    known = replace(known, changed=known.changed | recursion.moved(known.changed))
+    known = replace(known, changed=known.changed | recursion.moved(known.changed, known.altered.predicates))
     if way.layered is None:
         return program_for_way(way, known)
     derivation = way.layered.derivation(known)

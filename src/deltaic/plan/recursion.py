@@ -26,7 +26,7 @@ from deltaic.algebra.nodes import (
     pass_through,
 )
 from deltaic.algebra.recursion import Component, Predicate, column
-from deltaic.delta.dred import Dred, Leaf, Of, Place, Round, matching, own_leaf, predicate_ref
+from deltaic.delta.dred import AlteredRules, Dred, Leaf, Of, Place, Round, matching, own_leaf, predicate_ref
 from deltaic.delta.rules import Binding, Derivation, net, ordered
 from deltaic.plan.strata import STRATUM, StrataTable, Stratum
 from deltaic.sql.render import render
@@ -79,11 +79,11 @@ class Recursion:
         own = {p.source for p in self.predicates}
         return frozenset(source for component in self.components for source in component.reads) - own
 
-    def moved(self, changed: frozenset[str]) -> frozenset[str]:
-        """The predicates that may change, given which sources did."""
+    def moved(self, changed: frozenset[str], altered: frozenset[str] = frozenset()) -> frozenset[str]:
+        """The predicates that may change, given which sources did, and which predicates have other rules."""
         found = set(changed)
         for component in self.components:
-            if component.reads & found:
+            if component.reads & found or component.sources & altered:
                 found |= component.sources
         return frozenset(found - changed)
 
@@ -190,6 +190,7 @@ def _sides(number: int, node: Node, counted: Binding) -> list[Binding]:
 
 
 Named = Callable[[Scan], str]
+_NONE = AlteredRules()
 
 
 @dataclass(frozen=True)
@@ -210,9 +211,9 @@ def evaluated(component: Component) -> Fixpoint:
     return Fixpoint(component, tuple(leaves.nodes), tuple(leaves.bindings()), ((Phase.EVALUATE, rounds),))
 
 
-def maintained(component: Component, derivation: Derivation) -> Fixpoint:
+def maintained(component: Component, derivation: Derivation, altered: AlteredRules = _NONE) -> Fixpoint:
     leaves = Leaves(derivation)
-    dred = Dred(component, leaves.relation, leaves.changed)
+    dred = Dred(component, leaves.relation, leaves.changed, altered)
     phases = (
         (Phase.OVER_DELETE, tuple(dred.over_delete())),
         (Phase.REDERIVE, tuple(dred.rederive())),

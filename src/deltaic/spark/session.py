@@ -292,7 +292,7 @@ def _copy_settings(parent: SparkSession, child: SparkSession) -> None:
     for key in there.keys() - here.keys():
         child.conf.unset(key)
     for key, value in here.items():
-        ours = key.startswith(("spark.sql.", "spark.databricks.")) and key not in _OF_ONE_STATEMENT
+        ours = key.startswith(("spark.sql.", "spark.databricks.", "spark.deltaic.")) and key not in _OF_ONE_STATEMENT
         if ours and there.get(key) != value and _may_set(child, key):
             child.conf.set(key, value)
 

@@ -6,6 +6,7 @@ keeps every derivation, which Spark computes itself; what is kept here are sets.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -28,14 +29,30 @@ if TYPE_CHECKING:
 def recursive_ctes(lowering: Lowering, clause: exp.With, ctes: Ctes) -> Ctes:
     """All expressions of the clause, those that are recursive as predicates."""
     by_name: dict[str, exp.CTE] = {cte.alias.lower(): cte for cte in clause.expressions}
-    reads = {name: [n for n in by_name if n in read_names(cte.this)] for name, cte in by_name.items()}
-    for names in components(reads):
+    reads = _reads(by_name)
+    found = components(reads)
+    recursive = {name for names in found if is_recursive(names, reads) for name in names}
+    # by their order in the text: other rules may put them into other components
+    numbers = {name: lowering.context.next_predicate() for name in by_name if name in recursive}
+    for names in found:
         if is_recursive(names, reads):
-            ctes = _Component(lowering, {name: by_name[name] for name in names}, ctes).lowered()
+            ctes = _Component(lowering, {name: by_name[name] for name in names}, numbers, ctes).lowered()
         else:
             cte = by_name[names[0]]
             ctes = ctes.having(cte.alias, Cte(cte.this, _given(cte), ctes))
     return ctes
+
+
+def has_recursion(clause: exp.With) -> bool:
+    """Whether an expression of the clause reads itself, or one that reads it."""
+    if not clause.args.get("recursive"):
+        return False
+    reads = _reads({cte.alias.lower(): cte for cte in clause.expressions})
+    return any(is_recursive(found, reads) for found in components(reads))
+
+
+def _reads(ctes: Mapping[str, exp.CTE]) -> dict[str, list[str]]:
+    return {name: [other for other in ctes if other in read_names(cte.this)] for name, cte in ctes.items()}
 
 
 def read_names(tree: exp.Expr) -> set[str]:
@@ -73,8 +90,8 @@ def _branches(tree: exp.Expr) -> list[exp.Expr]:
 
 
 class _Component:
-    def __init__(self, lowering: Lowering, ctes: dict[str, exp.CTE], around: Ctes) -> None:
-        self.lowering, self.ctes, self.around = lowering, ctes, around
+    def __init__(self, lowering: Lowering, ctes: dict[str, exp.CTE], numbers: Mapping[str, int], around: Ctes) -> None:
+        self.lowering, self.ctes, self.numbers, self.around = lowering, ctes, numbers, around
         self.context = lowering.context
         self.known: dict[str, Derived] = {}
 
@@ -128,8 +145,7 @@ class _Component:
             if len(names) != len(schema):
                 what = f"{cte.alias} has {len(schema)} columns, and names for {len(names)}"
                 raise NameProblem(what, at=self.position(cte))
-            number = self.context.next_predicate()
-            self.known[name] = Derived(number, cte.alias, names, tuple(f.type for f in schema))
+            self.known[name] = Derived(self.numbers[name], cte.alias, names, tuple(f.type for f in schema))
             return
         waiting = ", ".join(self.ctes[name].alias for name in self.ctes if name not in self.known)
         raise UnsupportedError(

@@ -1,0 +1,142 @@
+"""ALTER ... AS another query, as a change: rules of a recursion, or branches of a UNION ALL, that are added or removed.
+
+The view is first brought up to date under its old query. Then its definition is replaced, and last its rows, by the
+change alone; a process that is killed in between leaves a view that its next refresh computes anew, since its rows say
+of which query they are. What cannot be told as such a change is computed anew at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.nodes import Node
+from deltaic.algebra.printer import print_tree
+from deltaic.algebra.recursion import Predicate
+from deltaic.algebra.simplify import simplify
+from deltaic.app.compile import Compiled
+from deltaic.app.decide import Plan, Planner, first_reads
+from deltaic.app.definition import PROPERTY, Definition
+from deltaic.app.refresh import Refresher
+from deltaic.app.settings import Settings
+from deltaic.app.stored import progress_of, same_columns, stored_view, write_step
+from deltaic.delta.dred import AlteredRules
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.program import program_for
+from deltaic.plan.refreshing import known_of, refresh_steps
+from deltaic.store.quoting import text_literal
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+
+def canonical(node: Node) -> str:
+    """The same for trees that differ in the numbers of their columns only."""
+    seen: dict[str, str] = {}
+    return re.sub(r"#\d+", lambda match: seen.setdefault(match[0], f"#{len(seen)}"), print_tree(simplify(node)))
+
+
+def altered_rules(old: Compiled, new: Compiled) -> AlteredRules | None:
+    """What changed of a recursive view's rules; None if something else did."""
+    before, after = old.way, new.way
+    if not isinstance(before, Maintenance) or not isinstance(after, Maintenance):
+        return None
+    if before.recursion is None or after.recursion is None or canonical(before.root) != canonical(after.root):
+        return None
+    was = {p.source: p for p in before.recursion.predicates}
+    now = {p.source: p for p in after.recursion.predicates}
+    if [(p.source, p.name, p.types) for p in _sorted(was)] != [(p.source, p.name, p.types) for p in _sorted(now)]:
+        return None
+    removed, added = dict[str, tuple[Node, ...]](), dict[str, tuple[Node, ...]]()
+    for source, p in was.items():
+        gone, come = _difference(p.rules, now[source].rules), _difference(now[source].rules, p.rules)
+        removed.update({source: tuple(gone)} if gone else {})
+        added.update({source: tuple(come)} if come else {})
+    return AlteredRules(removed, added)
+
+
+def _sorted(predicates: dict[str, Predicate]) -> list[Predicate]:
+    return [predicates[source] for source in sorted(predicates)]
+
+
+def _difference(some: Sequence[Node], others: Sequence[Node]) -> list[Node]:
+    known = Counter(map(canonical, others))
+    found = []
+    for node in some:
+        if known[canonical(node)]:
+            known[canonical(node)] -= 1
+        else:
+            found.append(node)
+    return found
+
+
+class Alteration:
+    """Of one view to another query; `known` is what an incremental refresh is to be derived from."""
+
+    def __init__(self, warehouse: Warehouse, old: Definition, new: Compiled) -> None:
+        self.warehouse, self.old, self.new = warehouse, old, new
+        self.planner = Planner(warehouse)
+
+    def plan(self) -> Plan | None:
+        """What brings the view, as it is now, under the other query; None if it has to be computed anew."""
+        before, table = self.warehouse.compiled(self.old), self.warehouse.view_table(self.old)
+        altered = altered_rules(before, self.new)
+        way, last = self.new.way, self.warehouse.last_progress(self.old)
+        if altered is None or last is None or not isinstance(way, Maintenance) or not same_columns(table, self.new):
+            return None
+        compiled = replace(self.new, sources={**before.sources, **self.new.sources})
+        pins = {key: state.version for key, state in last.sources.items()}
+        states = self.planner.states(compiled, pins)
+        reads = {
+            key: replace(read, old=read.new, rs_states=self.planner.small_states(
+                compiled.sources[key], read.new, read.new, self.used(key, before)))
+            for key, read in first_reads(compiled, states).items()
+        }  # fmt: skip
+        stored = stored_view(compiled, table, self.planner.use_rs)
+        known = replace(known_of(reads, stored), altered=altered)
+        program = program_for(way, known)
+        own = {key: state for key, state in states.items() if key in self.new.sources}
+        progress = progress_of(self.new, own, last, mode="incremental", technique=_told(altered), reasons=())
+        paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
+        if program is None:
+            return Plan(self.new.definition, compiled, "noop", _told(altered), (), reads, [], table, progress, paths)
+        settings = Settings.of(self.warehouse.spark)
+        writers = self.planner.writers(compiled, table, reads, stored, program, known, settings)
+        writer = min(writers, key=writers.__getitem__)
+        stored = replace(stored, marked=writer == "marks")
+        steps = [*refresh_steps(way, reads, stored, known), write_step(compiled, table, known)]
+        return Plan(
+            self.new.definition, compiled, "incremental", _told(altered), (), reads, steps, table, progress, paths,
+            known, writer,
+        )  # fmt: skip
+
+    def used(self, key: str, before: Compiled) -> list[tuple[str, str]]:
+        both = dict(before.used_columns.get(key, [])) | dict(self.new.used_columns.get(key, []))
+        return sorted(both.items())
+
+    def run(self) -> bool:
+        """Whether it was done."""
+        if altered_rules(self.warehouse.compiled(self.old), self.new) is None:
+            return False
+        refresher = Refresher(self.warehouse)
+        refresher.refresh(self.old, full=False)
+        plan = self.plan()
+        if plan is None or plan.progress is None:
+            return False
+        relation = plan.table.ref.relation
+        told = text_literal(self.new.definition.to_json())
+        self.warehouse.spark.sql(f"ALTER TABLE {relation} SET TBLPROPERTIES ({text_literal(PROPERTY)} = {told})")
+        if plan.mode == "noop":
+            plan.table.commit_progress_only(plan.progress, self.warehouse.spark)
+        else:
+            refresher.execute(plan)
+        self.warehouse.catalog.register(self.new.definition)
+        return True
+
+
+def _told(altered: AlteredRules) -> str:
+    removed, added = (sum(map(len, rules.values())) for rules in (altered.removed, altered.added))
+    return f"dred ({removed} rules removed, {added} added)"
