@@ -24,9 +24,11 @@ from deltaic.app.refresh import Refresher
 from deltaic.app.settings import Settings
 from deltaic.app.stored import progress_of, same_columns, stored_view, write_step
 from deltaic.delta.dred import AlteredRules
+from deltaic.plan.branches import AlteredBranches, branch_delta, branches
 from deltaic.plan.maintain import Maintenance
-from deltaic.plan.program import program_for
+from deltaic.plan.program import DELTA, Program, program_for
 from deltaic.plan.refreshing import known_of, refresh_steps
+from deltaic.plan.steps import SourceRead
 from deltaic.store.quoting import text_literal
 
 if TYPE_CHECKING:
@@ -73,8 +75,27 @@ def _difference(some: Sequence[Node], others: Sequence[Node]) -> list[Node]:
     return found
 
 
+def altered_branches(old: Compiled, new: Compiled) -> AlteredBranches | None:
+    """Which branches of a UNION ALL were added or removed; None if nothing else stays."""
+    if not isinstance(old.way, Maintenance) or not isinstance(new.way, Maintenance):
+        return None
+    before, after = branches(old.way), branches(new.way)
+    if before is None or after is None:
+        return None
+    removed, added = _difference(before, after), _difference(after, before)
+    stays = len(removed) < len(before)
+    return AlteredBranches(tuple(removed), tuple(added)) if stays else None
+
+
+Altered = AlteredRules | AlteredBranches
+
+
+def altered(old: Compiled, new: Compiled) -> Altered | None:
+    return altered_rules(old, new) or altered_branches(old, new)
+
+
 class Alteration:
-    """Of one view to another query; `known` is what an incremental refresh is to be derived from."""
+    """Of one view to another query."""
 
     def __init__(self, warehouse: Warehouse, old: Definition, new: Compiled) -> None:
         self.warehouse, self.old, self.new = warehouse, old, new
@@ -83,35 +104,39 @@ class Alteration:
     def plan(self) -> Plan | None:
         """What brings the view, as it is now, under the other query; None if it has to be computed anew."""
         before, table = self.warehouse.compiled(self.old), self.warehouse.view_table(self.old)
-        altered = altered_rules(before, self.new)
-        way, last = self.new.way, self.warehouse.last_progress(self.old)
-        if altered is None or last is None or not isinstance(way, Maintenance) or not same_columns(table, self.new):
+        change, way, last = altered(before, self.new), self.new.way, self.warehouse.last_progress(self.old)
+        if change is None or last is None or not isinstance(way, Maintenance) or not same_columns(table, self.new):
             return None
         compiled = replace(self.new, sources={**before.sources, **self.new.sources})
-        pins = {key: state.version for key, state in last.sources.items()}
-        states = self.planner.states(compiled, pins)
-        reads = {
-            key: replace(read, old=read.new, rs_states=self.planner.small_states(
-                compiled.sources[key], read.new, read.new, self.used(key, before)))
-            for key, read in first_reads(compiled, states).items()
-        }  # fmt: skip
+        states = self.planner.states(compiled, {key: state.version for key, state in last.sources.items()})
+        reads = {key: self.unchanged(key, read, before) for key, read in first_reads(compiled, states).items()}
         stored = stored_view(compiled, table, self.planner.use_rs)
-        known = replace(known_of(reads, stored), altered=altered)
-        program = program_for(way, known)
+        known = known_of(reads, stored)
+        if isinstance(change, AlteredRules):
+            known = replace(known, altered=change)
+            program = program_for(way, known)
+        else:
+            program = Program((branch_delta(way, change, DELTA),)) if change.removed or change.added else None
         own = {key: state for key, state in states.items() if key in self.new.sources}
-        progress = progress_of(self.new, own, last, mode="incremental", technique=_told(altered), reasons=())
+        progress = progress_of(self.new, own, last, mode="incremental", technique=_told(change), reasons=())
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
         if program is None:
-            return Plan(self.new.definition, compiled, "noop", _told(altered), (), reads, [], table, progress, paths)
+            return Plan(self.new.definition, compiled, "noop", _told(change), (), reads, [], table, progress, paths)
         settings = Settings.of(self.warehouse.spark)
         writers = self.planner.writers(compiled, table, reads, stored, program, known, settings)
         writer = min(writers, key=writers.__getitem__)
         stored = replace(stored, marked=writer == "marks")
-        steps = [*refresh_steps(way, reads, stored, known), write_step(compiled, table, known)]
+        steps = [*refresh_steps(way, reads, stored, known, program), write_step(compiled, table, known)]
         return Plan(
-            self.new.definition, compiled, "incremental", _told(altered), (), reads, steps, table, progress, paths,
+            self.new.definition, compiled, "incremental", _told(change), (), reads, steps, table, progress, paths,
             known, writer,
         )  # fmt: skip
+
+    def unchanged(self, key: str, read: SourceRead, before: Compiled) -> SourceRead:
+        """A table that is read as it is, while the query becomes another one."""
+        source = {**before.sources, **self.new.sources}[key]
+        states = self.planner.small_states(source, read.new, read.new, self.used(key, before))
+        return replace(read, old=read.new, rs_states=states)
 
     def used(self, key: str, before: Compiled) -> list[tuple[str, str]]:
         both = dict(before.used_columns.get(key, [])) | dict(self.new.used_columns.get(key, []))
@@ -119,7 +144,7 @@ class Alteration:
 
     def run(self) -> bool:
         """Whether it was done."""
-        if altered_rules(self.warehouse.compiled(self.old), self.new) is None:
+        if altered(self.warehouse.compiled(self.old), self.new) is None:
             return False
         refresher = Refresher(self.warehouse)
         refresher.refresh(self.old, full=False)
@@ -137,6 +162,8 @@ class Alteration:
         return True
 
 
-def _told(altered: AlteredRules) -> str:
-    removed, added = (sum(map(len, rules.values())) for rules in (altered.removed, altered.added))
+def _told(change: Altered) -> str:
+    if isinstance(change, AlteredBranches):
+        return f"base (rows; {len(change.removed)} branches removed, {len(change.added)} added)"
+    removed, added = (sum(map(len, rules.values())) for rules in (change.removed, change.added))
     return f"dred ({removed} rules removed, {added} added)"

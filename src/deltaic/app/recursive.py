@@ -56,7 +56,7 @@ def find_recursion(tree: exp.Expr, text: Text, catalog: Catalog) -> Recursive:
         reason = refusal.reason
         if reason.code is Code.RECURSION:
             return Recursive()
-        if reason.code is Code.SEMANTICS:
+        if reason.code is Code.SEMANTICS or reason.detail.endswith("was not resolved"):
             raise NameProblem(reason.detail, at=reason.at) from None
         what = f"Spark does not run this recursion, and Deltaic not with {reason.detail}"
         raise UnsupportedError(what, at=reason.at, hint=reason.hint) from None

@@ -58,11 +58,16 @@ def known_of(reads: Mapping[str, SourceRead], view: StoredView) -> Known:
 
 
 def refresh_steps(
-    way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView, known: Known | None = None
+    way: Maintenance,
+    reads: Mapping[str, SourceRead],
+    view: StoredView,
+    known: Known | None = None,
+    program: Program | None = None,
 ) -> list[Step]:
-    """What an incremental refresh does; empty if no source that the view reads has changed."""
+    """What an incremental refresh does; empty if no source that the view reads has changed. Another `program` than the
+    one for these changes may be given."""
     known = known or known_of(reads, view)
-    program = program_for(way, known)
+    program = program or program_for(way, known)
     if program is None:
         return []
     whole = frozenset(key for key, read in reads.items() if _read_whole(read))
