@@ -1,19 +1,21 @@
 """DRed on DuckDB: random programs, facts that come and go, against rules that are run until nothing is new."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
 
 from deltaic.algebra.nodes import WEIGHT, Field, Scan, State
-from deltaic.algebra.prune import prune
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
+from deltaic.app.altering import rules_without
 from deltaic.app.coded import NULL, CodedEngine, Codes, only_compares
-from deltaic.delta.dred import Of, relation_of
+from deltaic.delta.dred import AlteredRules, Of, relation_of
 from deltaic.delta.rules import Derivation
+from deltaic.errors import UnsupportedError
 from deltaic.plan.recursion import Fixpoint, Part, Phase, Query, change_of, evaluated, maintained, parts
 from deltaic.plan.rounds import Rounds
-from deltaic.sql.lower import Lowered, lower
+from deltaic.sql.lower import lower
 from deltaic.sql.parse import parse_query
 from deltaic.sql.render import render
 from tests.lab.case import Case, Column, Table, Type
@@ -70,13 +72,7 @@ class Kept:
 
     def __init__(self, duck: Duck, sql: str) -> None:
         self.duck = duck
-        fields = tuple(Field(c.name, "int") for c in COLUMNS)
-        self.lowered: Lowered = lower(*parse_query(sql), DuckCatalog(duck, dict.fromkeys(TABLES, fields)))
-        pruned = []
-        for component in self.lowered.components:
-            found = [Predicate(p.number, p.name, p.types, tuple(map(prune, p.rules))) for p in component.predicates]
-            pruned.append(Component(tuple(found)))
-        self.components = pruned
+        self.components = self.lowered(sql)
         self.rounds = Rounds(DuckEngine(duck), most=200)
         self.coded = 0
         """How often rounds were run in codes, too."""
@@ -84,6 +80,39 @@ class Kept:
             fixpoint = evaluated(component)
             self.leaves(fixpoint)
             self.rounds.evaluate(parts(fixpoint.phases[0][1], self.named))
+
+    def lowered(self, sql: str) -> tuple[Component, ...]:
+        fields = tuple(Field(c.name, "int") for c in COLUMNS)
+        return lower(*parse_query(sql), DuckCatalog(self.duck, dict.fromkeys(TABLES, fields))).components
+
+    def alter(self, sql: str) -> None:
+        """Other rules for the same predicates, as a change."""
+        before, components = {p.source: p for p in self.predicates}, self.lowered(sql)
+        now = {p.source: p for component in components for p in component.predicates}
+        if {s: (p.name, p.types) for s, p in before.items()} != {s: (p.name, p.types) for s, p in now.items()}:
+            return
+        removed = {s: tuple(rules_without(p.rules, now[s].rules)) for s, p in before.items()}
+        added = {s: tuple(rules_without(p.rules, before[s].rules)) for s, p in now.items()}
+        rules = AlteredRules({s: r for s, r in removed.items() if r}, {s: r for s, r in added.items() if r})
+        self.keep_old()
+        self.components, moved = components, set[str]()
+        for component in components:
+            if component.reads & moved or component.sources & rules.predicates:
+                moved |= component.sources
+                self.maintain(component, maintained(component, Derivation(frozenset(moved)), rules))
+
+    def keep_old(self) -> None:
+        for p in self.predicates:
+            old, new = (relation_of(p.source, of) for of in (Of.OLD, Of.NEW))
+            self.duck.store(old, f"SELECT * FROM {new}")
+
+    def maintain(self, component: Component, fixpoint: Fixpoint) -> None:
+        self.leaves(fixpoint)
+        phases = {phase: parts(rounds, self.named) for phase, rounds in fixpoint.phases}
+        self.rounds.maintain(phases)
+        for p in component.predicates:
+            self.check_change(p)
+        self.check_coded(component, fixpoint, phases)
 
     def named(self, scan: Scan) -> str:
         if scan.source.startswith(PREFIX):
@@ -105,21 +134,12 @@ class Kept:
         return self.duck.rows(f"SELECT {listed} FROM {relation_of(p.source, of)}")
 
     def refresh(self, changed: frozenset[str]) -> None:
-        for p in self.predicates:
-            old, new = (relation_of(p.source, of) for of in (Of.OLD, Of.NEW))
-            self.duck.store(old, f"SELECT * FROM {new}")
+        self.keep_old()
         moved = set(changed)
         for component in self.components:
-            if not component.reads & moved:
-                continue
-            moved |= component.sources
-            fixpoint = maintained(component, Derivation(frozenset(moved)))
-            self.leaves(fixpoint)
-            phases = {phase: parts(rounds, self.named) for phase, rounds in fixpoint.phases}
-            self.rounds.maintain(phases)
-            for p in component.predicates:
-                self.check_change(p)
-            self.check_coded(component, fixpoint, phases)
+            if component.reads & moved:
+                moved |= component.sources
+                self.maintain(component, maintained(component, Derivation(frozenset(moved))))
 
     def check_coded(self, component: Component, fixpoint: Fixpoint, phases: dict[Phase, tuple[Part, ...]]) -> None:
         """Rules that only compare find the same in this process."""
@@ -191,20 +211,38 @@ class Kept:
                 assert difference(wanted[p.source], self.rows(p)) is None, p.name
 
 
-def random_program(choice: Choice) -> str:
+Program = dict[str, list[str]]
+"""The branches of each predicate."""
+
+
+def random_program(choice: Choice) -> Program:
     """Predicates p, q and u over the tables, each of two columns of numbers, in components that the dice decide."""
     names = ["p", "q", "u"][: choice.integer(1, 3)]
     mutual = choice.integer(0, 2) == 0
-    ctes = []
+    found: Program = {}
     for place, name in enumerate(names):
         reach = names if mutual else names[: place + 1]
         below = [] if mutual else names[:place]
-        branches = [base(choice, below) for _ in range(choice.integer(1, 2))]
-        branches += [
-            step(choice, reach if choice.integer(0, 3) else [name], below) for _ in range(choice.integer(1, 2))
-        ]
-        ctes.append(f"{name}(a, b) AS ({' UNION '.join(branches)})")
-    return f"WITH RECURSIVE {', '.join(ctes)} SELECT * FROM {names[-1]}"
+        found[name] = [base(choice, below) for _ in range(choice.integer(1, 2))]
+        reached = reach if choice.integer(0, 3) else [name]
+        found[name] += [step(choice, reached, below) for _ in range(choice.integer(1, 2))]
+    return found
+
+
+def text_of(program: Program) -> str:
+    ctes = [f"{name}(a, b) AS ({' UNION '.join(branches)})" for name, branches in program.items()]
+    return f"WITH RECURSIVE {', '.join(ctes)} SELECT * FROM {[*program][-1]}"
+
+
+def altered(choice: Choice, program: Program) -> Program:
+    """A rule less, or one more, of some predicates."""
+    found = {name: list(branches) for name, branches in program.items()}
+    for name, branches in found.items():
+        if choice.integer(0, 1) and len(branches) > 1:
+            branches.pop(choice.integer(0, len(branches) - 1))
+        if choice.integer(0, 1):
+            branches.append(step(choice, [name], []))
+    return found
 
 
 def base(choice: Choice, below: Sequence[str]) -> str:
@@ -243,7 +281,7 @@ def step(choice: Choice, reach: Sequence[str], below: Sequence[str]) -> str:
     return f"SELECT {what} FROM {joined}{where}"
 
 
-def case_of(seed: int) -> tuple[Case, str]:
+def case_of(seed: int) -> tuple[Case, Program]:
     choice = SeededChoice(seed)
     tables = tuple(
         Table(name, COLUMNS, tuple(random_row(choice, COLUMNS) for _ in range(choice.integer(0, 7)))) for name in TABLES
@@ -251,12 +289,17 @@ def case_of(seed: int) -> tuple[Case, str]:
     return Case(tables, (), random_history(choice, tables, list(TABLES)), seed), random_program(choice)
 
 
-def run(duck: Duck, case: Case, sql: str) -> int:
+def run(duck: Duck, case: Case, program: Program) -> int:
     """How often rounds were run in codes, too."""
     duck.reset(case)
-    kept = Kept(duck, sql)
+    kept = Kept(duck, text_of(program))
     kept.check()
+    choice = SeededChoice(case.seed or 0)
     for batch in case.history:
+        program = altered(choice, program)
+        with contextlib.suppress(UnsupportedError):
+            kept.alter(text_of(program))
+            kept.check()
         duck.snapshot()
         duck.apply(batch)
         changed = frozenset(statement.table for statement in batch)
@@ -269,11 +312,11 @@ def run(duck: Duck, case: Case, sql: str) -> int:
 
 def test_random_programs(first_seed: int, duck: Duck) -> None:
     for seed in range(first_seed, first_seed + SHARE):
-        case, sql = case_of(seed)
+        case, program = case_of(seed)
         try:
-            run(duck, case, sql)
+            run(duck, case, program)
         except BaseException as problem:
-            problem.add_note(f"seed {seed}: {sql}\n{case.script()}")
+            problem.add_note(f"seed {seed}: {text_of(program)}\n{case.script()}")
             raise
 
 

@@ -54,7 +54,7 @@ def altered_rules(old: Compiled, new: Compiled) -> AlteredRules | None:
         return None
     removed, added = dict[str, tuple[Node, ...]](), dict[str, tuple[Node, ...]]()
     for source, p in was.items():
-        gone, come = _difference(p.rules, now[source].rules), _difference(now[source].rules, p.rules)
+        gone, come = rules_without(p.rules, now[source].rules), rules_without(now[source].rules, p.rules)
         removed.update({source: tuple(gone)} if gone else {})
         added.update({source: tuple(come)} if come else {})
     return AlteredRules(removed, added)
@@ -64,7 +64,8 @@ def _sorted(predicates: dict[str, Predicate]) -> list[Predicate]:
     return [predicates[source] for source in sorted(predicates)]
 
 
-def _difference(some: Sequence[Node], others: Sequence[Node]) -> list[Node]:
+def rules_without(some: Sequence[Node], others: Sequence[Node]) -> list[Node]:
+    """Those of some trees that are not among others."""
     known = Counter(map(canonical, others))
     found = []
     for node in some:
@@ -82,7 +83,7 @@ def altered_branches(old: Compiled, new: Compiled) -> AlteredBranches | None:
     before, after = branches(old.way), branches(new.way)
     if before is None or after is None:
         return None
-    removed, added = _difference(before, after), _difference(after, before)
+    removed, added = rules_without(before, after), rules_without(after, before)
     stays = len(removed) < len(before)
     return AlteredBranches(tuple(removed), tuple(added)) if stays else None
 
