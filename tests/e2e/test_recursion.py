@@ -348,6 +348,26 @@ def test_too_much_over_deleted_is_recomputed(wh: Warehouse) -> None:
         wh.spark.conf.unset("spark.deltaic.fullRows")
 
 
+def test_example_1_1_by_dred_and_by_counting(wh: Warehouse) -> None:
+    """Without recursion: DRed deletes both rows and derives one again, where counting takes one derivation of each."""
+    wh.sql("CREATE TABLE link (s STRING, d STRING)")
+    wh.sql("INSERT INTO link VALUES ('a','b'), ('b','c'), ('b','e'), ('a','d'), ('d','c')")
+    query = "SELECT DISTINCT r1.s, r2.d FROM link r1 JOIN link r2 ON r1.d = r2.s"
+    for technique in ("dred", "counting"):
+        wh.sql(f"CREATE MATERIALIZED VIEW by_{technique} TBLPROPERTIES (deltaic.technique = '{technique}') AS {query}")
+    wh.sql("DELETE FROM link WHERE s = 'a' AND d = 'b'")
+    report = report_of(wh, "by_dred")
+    assert report.rounds[:2] == ("over-delete: 2 of the view in 1 rounds", "re-derive: 1 of the view in 1 rounds")
+    assert report_of(wh, "by_counting").technique == "counting"
+    for technique in ("dred", "counting"):
+        assert rows(wh, f"SELECT * FROM by_{technique}") == [("a", "c")]
+    with pytest.raises(NotIncremental, match="TECHNIQUE"):
+        wh.sql(
+            "CREATE MATERIALIZED VIEW v TBLPROPERTIES (deltaic.technique = 'dred')"
+            " REFRESH POLICY INCREMENTAL STRICT AS SELECT s FROM link"
+        )
+
+
 def test_explain_shows_strata_and_rounds(wh: Warehouse) -> None:
     Graph(wh, GRAPHS["chain"])
     wh.sql(f"CREATE MATERIALIZED VIEW reach AS {VIEWS['reach'][0]}")

@@ -162,7 +162,7 @@ class Kept:
                 moved = f"{leaf}_moved" in {b.name for b in fixpoint.leaves}
                 names = {of: f"{leaf}_{of}" for of in ("new", "old", "gone", "come")}
                 engine.learn_leaf(names, loaded(binding.name), loaded(f"{leaf}_moved") if moved else None)
-        for p in component.predicates:
+        for p in self.predicates:
             engine.relations[relation_of(p.source, Of.OLD)] = loaded(relation_of(p.source, Of.OLD))
         Rounds(engine, most=200).maintain(phases)
         self.coded += 1

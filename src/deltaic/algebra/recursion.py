@@ -61,7 +61,10 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Component:
+    """`apart`: what its rules join is looked at by itself, also in a rule that is not recursive."""
+
     predicates: tuple[Predicate, ...]
+    apart: bool = False
 
     @property
     def sources(self) -> frozenset[str]:
@@ -72,6 +75,26 @@ class Component:
         """What it reads beside itself."""
         found = {source for p in self.predicates for rule in p.rules for source in sources(rule)}
         return frozenset(found) - self.sources
+
+
+def as_predicate(query: Node) -> tuple[Node, Component] | None:
+    """A query that is a set of unions of joins, as a scan of a predicate that is not recursive; None for others."""
+    above: list[Project | Filter] = []
+    top = query
+    while isinstance(top, Project | Filter):
+        above.append(top)
+        top = top.input
+    if not isinstance(top, Aggregate) or top.aggregates or not sources(top):
+        return None
+    try:
+        rules = plain_rules(Project(top.input, top.groups), frozenset(sources(top)))
+    except Unstratified:
+        return None
+    predicate = Predicate(1, "the view", tuple(item.type for item in top.groups), tuple(rules))
+    found: Node = predicate.scan([item.name for item in top.groups])
+    for node in reversed(above):
+        found = replace(node, input=found)
+    return found, Component((predicate,), apart=True)
 
 
 class Unstratified(Exception):

@@ -161,6 +161,8 @@ class CodedEngine:
 
     def _evaluate(self, node: Node) -> pa.Table:
         match node:
+            case Ref() if node.name not in self.relations:
+                raise NotHere(node.name)
             case Ref():
                 return self.relations[node.name].select(list(node.columns))
             case Project():

@@ -20,7 +20,7 @@ from deltaic.algebra.recursion import PREFIX, Component
 from deltaic.app.catalog import RESERVED, Catalog, path_source
 from deltaic.app.definition import INTERVAL, KEY, REFERS, Definition, references_in
 from deltaic.app.live import LiveTable
-from deltaic.app.recursive import Recursive, find_recursion
+from deltaic.app.recursive import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.settings import Settings
 from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import (
@@ -193,6 +193,8 @@ def compile_view(
     if isinstance(lowered, Reason) and recursion.components and lowered.code is not Code.SEMANTICS:
         raise UnsupportedError(f"a recursive query cannot be kept or computed with {lowered.detail}", at=lowered.at)
     node: Node | None = None
+    if definition.technique == "dred" and not isinstance(lowered, Reason) and not recursion.components:
+        lowered, recursion = pinned_to_dred(lowered)
     if isinstance(lowered, Reason):
         decided = Decided(definition.form or definition.usual_form, lowered)
     else:

@@ -33,6 +33,7 @@ from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_st
 from deltaic.plan.iterating import evaluation_steps
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program, program_for
+from deltaic.plan.recursion import Recursion
 from deltaic.plan.refreshing import known_of, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView
 from deltaic.sql.statements import Policy
@@ -255,6 +256,8 @@ class Planner:
                 )
                 dearer = choice.why_full(definition, reads, settings)
                 reasons.extend([dearer] if dearer else [])
+            elif definition.policy is Policy.AUTO:
+                reasons.extend(deep_deletion(compiled.way.recursion, reads, settings))
         if reasons:
             mode, technique, steps = "full", "recompute", self.full_steps(compiled, reads, table)
         why = tuple(reasons)
@@ -315,6 +318,18 @@ def live_change(live: LiveTable, old: int, new: int, columns: Sequence[str]) -> 
 def evaluated_under(definition: Definition) -> tuple[object, ...]:
     """What the same expression must have in common to have the same value in two views."""
     return (definition.current_schema, *sorted(definition.settings.items()))
+
+
+def deep_deletion(recursion: Recursion, reads: Mapping[str, SourceRead], settings: Settings) -> list[Reason]:
+    """Where so much of a table changed that most of what is derived from it would be deleted first."""
+    if sum(read.rows or 0 for read in reads.values()) < settings.full_rows:
+        return []
+    found = []
+    for key in sorted(recursion.reads):
+        rows, changed = reads[key].rows, reads[key].change_rows
+        if rows and changed and changed > settings.over_deleted * rows and not reads[key].appends:
+            found.append(Reason(Code.COST, f"{changed:,} rows of {key}, which has {rows:,}, changed"))
+    return found
 
 
 def technique_name(way: Maintenance, known: Known) -> str:

@@ -41,7 +41,7 @@ LAG, SCHEDULE, DOWNSTREAM = "deltaic.lag", "deltaic.schedule", "downstream"
 """How far behind a view may be, or when it is to move, for the service; `downstream`: as far as those that read it."""
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _DURATION = re.compile(rf"(?:every\s+)?(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})s?", re.IGNORECASE)
-TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "recompute")
+TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "dred", "recompute")
 
 
 @dataclass(frozen=True)

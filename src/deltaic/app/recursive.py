@@ -9,8 +9,9 @@ from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.reasons import Code, NotLowered
-from deltaic.algebra.recursion import Component, Predicate, column
+from deltaic.algebra.nodes import Node
+from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.algebra.recursion import Component, Predicate, as_predicate, column
 from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import NameProblem, UnsupportedError
 from deltaic.spark.analyzer import query_error
@@ -63,6 +64,15 @@ def find_recursion(tree: exp.Expr, text: Text, catalog: Catalog) -> Recursive:
     except PySparkException as problem:
         raise query_error(problem, text.sql) from None
     return Recursive(lowered.components, lowered.defined)
+
+
+def pinned_to_dred(query: Node) -> tuple[Node | Reason, Recursive]:
+    """A view without recursion that is to be kept by DRed all the same, as the paper compares it with counting."""
+    found = as_predicate(query)
+    if found is None:
+        detail = "deltaic.technique is 'dred', which without recursion is for DISTINCT and UNION of joins"
+        return Reason(Code.TECHNIQUE, detail, hint="Leave deltaic.technique out, or choose another."), Recursive()
+    return found[0], Recursive((found[1],))
 
 
 def _replaced(sql: str, by: Mapping[Span, str]) -> str:

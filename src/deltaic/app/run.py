@@ -45,6 +45,7 @@ from deltaic.plan.steps import (
 )
 from deltaic.spark.metrics import measure
 from deltaic.spark.session import spare_subqueries
+from deltaic.sql.statements import Policy
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.log import Commit
 from deltaic.store.marks import Found
@@ -213,7 +214,8 @@ class Run:
     def iterate(self, step: Iterate) -> None:
         if self.plan.mode == "full":
             self.desk.live.name_all(self.compiled, self.plan.reads)
-        limits = Limits.of(Settings.of(self.session), self.plan.reads, self.desk.table.log.snapshot().rows)
+        rows = self.desk.table.log.snapshot().rows if self.plan.definition.policy is Policy.AUTO else None
+        limits = Limits.of(Settings.of(self.session), self.plan.reads, rows)
         here: Here = MaintainedHere(self.desk, self.reading, limits)
         if self.plan.mode == "full":
             here = EvaluatedHere(self.session, limits, self.desk.keep)

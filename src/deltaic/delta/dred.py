@@ -91,8 +91,8 @@ class Rule:
     leaves: tuple[Leaf, ...]
 
     @staticmethod
-    def of(node: Node, own: frozenset[str]) -> Rule:
-        cutting = _Cutting(own, [])
+    def of(node: Node, own: frozenset[str], *, apart: bool = False) -> Rule:
+        cutting = _Cutting(own, [], apart)
         return Rule(cutting.cut(node), tuple(cutting.leaves))
 
     def at(self, place: Place) -> list[int]:
@@ -107,11 +107,14 @@ def leaf_name(number: int) -> str:
 class _Cutting:
     own: frozenset[str]
     leaves: list[Leaf]
+    apart: bool
 
     def cut(self, node: Node) -> Node:
-        if not self.own & set(sources(node)):
-            return self.leaf(Place.JOINED, node)
-        return self.below(node)
+        return self.below(node) if self.is_cut(node) else self.leaf(Place.JOINED, node)
+
+    def is_cut(self, node: Node) -> bool:
+        """Whether the leaves of a tree are looked at one by one."""
+        return bool(self.own & set(sources(node))) or (self.apart and any(isinstance(n, Join) for n in walk(node)))
 
     def below(self, node: Node) -> Node:
         """A tree that reads the component, or stands in a join with what does."""
@@ -122,7 +125,7 @@ class _Cutting:
                 return replace(node, left=self.below(node.left), right=self.below(node.right))
             case Filter() | Project() if is_joined(node):
                 return replace(node, input=self.below(node.input))
-        if not self.own & set(sources(node)):
+        if not self.is_cut(node):
             return self.leaf(Place.JOINED, node)
         match node:
             case Project() | Filter() | Generate():
@@ -174,7 +177,8 @@ class Dred:
 
     def __post_init__(self) -> None:
         own = self.component.sources
-        rules = {p.source: tuple(Rule.of(node, own) for node in p.rules) for p in self.component.predicates}
+        apart = self.component.apart
+        rules = {p.source: tuple(Rule.of(r, own, apart=apart) for r in p.rules) for p in self.component.predicates}
         object.__setattr__(self, "rules", rules)
 
     # the steps
