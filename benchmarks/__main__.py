@@ -5,6 +5,7 @@ import sys
 from benchmarks import (
     change_tables,
     growth,
+    recursive,
     reduce,
     regret,
     rolling,
@@ -24,6 +25,7 @@ BENCHMARKS = {
     "reduce": reduce.main,
     "strata": strata.main,
     "rolling": rolling.main,
+    "recursive": recursive.main,
     "together": together.main,
     "scaled": scaled.main,
     "growth": growth.main,
