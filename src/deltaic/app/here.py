@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_CORES, _PER_PARTITION = 2, 1_000_000
+
+
 class Here(ABC):
     def __init__(self, session: SparkSession, limits: Limits, keep: Keep) -> None:
         self.session, self.limits, self.kept_by_spark = session, limits, keep
@@ -96,7 +99,9 @@ class Here(ABC):
         found = {name: self.codes.decoded(kind, rows[name], types.field(name).type) for name, kind in kinds.items()}
         if sign:
             found[WEIGHT] = rows[WEIGHT]
-        arrow_to_spark(self.session, pa.table(found), schema).createOrReplaceTempView(relation)
+        frame = arrow_to_spark(self.session, pa.table(found), schema)
+        # Spark would make a partition, and later a file, of every few thousand rows
+        frame.coalesce(_CORES + rows.num_rows // _PER_PARTITION).createOrReplaceTempView(relation)
 
 
 class EvaluatedHere(Here):
