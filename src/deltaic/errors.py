@@ -113,6 +113,12 @@ class RecursionTooDeep(DeltaicError):
     code = "RECURSION_TOO_DEEP"
 
 
+class DatalogError(DeltaicError):
+    """A Datalog program that means nothing: a variable that nothing binds, a predicate that is its own negation."""
+
+    code = "DATALOG"
+
+
 class UnsupportedError(DeltaicError):
     """A statement or feature that this version refuses by name."""
 

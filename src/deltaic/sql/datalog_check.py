@@ -1,0 +1,390 @@
+"""What a Datalog program must be to mean something: known predicates of one arity, variables that something binds, and
+no predicate that needs its own negation or its own aggregate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from deltaic.algebra.recursion import components
+from deltaic.errors import DatalogError, DeltaicError, NameProblem, Position
+from deltaic.sql.datalog import (
+    Aggregate,
+    Anonymous,
+    Atom,
+    Call,
+    Clause,
+    Comparison,
+    Declaration,
+    Expr,
+    Literal,
+    Named,
+    Not,
+    Operation,
+    Program,
+    Variable,
+    variables,
+)
+from deltaic.sql.functions import AGGREGATES, GENERATORS, WINDOW_ONLY
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a base predicate is: its columns with their types. A materialized view may be one, too."""
+
+    columns: tuple[tuple[str, str], ...]
+    is_view: bool = False
+
+
+Tables = Callable[[str], Table | None]
+"""The table or view of a name, if there is one."""
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A predicate with clauses, whose aggregates all have their groups; types are known if it was declared."""
+
+    name: str
+    columns: tuple[str, ...]
+    types: tuple[str | None, ...]
+    clauses: tuple[Clause, ...]
+
+    @property
+    def at(self) -> Position:
+        return self.clauses[0].at
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Predicates by key, those that are derived in an order in which each stands after what it reads, if it can."""
+
+    derived: Mapping[str, Derived]
+    base: Mapping[str, Table]
+    asked: tuple[str, ...]
+    """Keys of the derived predicates that are to be views, in that order."""
+
+    def reads(self, key: str) -> list[str]:
+        """The derived predicates that one reads."""
+        atoms = [use.atom for clause in self.derived[key].clauses for use in uses(clause.body)]
+        return list(dict.fromkeys(atom.key for atom in atoms if atom.key in self.derived))
+
+
+def checked(program: Program, tables: Tables) -> Checked:
+    return _Check(program, tables).checked()
+
+
+@dataclass(frozen=True)
+class Use:
+    """An atom in a body, and what stands between it and the rule that could make less of more."""
+
+    atom: Atom
+    through: str | None
+    at: Position
+
+
+def uses(body: Iterable[Literal], through: str | None = None) -> Iterator[Use]:
+    for literal in body:
+        match literal:
+            case Atom():
+                yield Use(literal, through, literal.at)
+            case Not():
+                yield Use(literal.atom, "negation", literal.at)
+            case Aggregate():
+                yield from uses(literal.body, "an aggregate")
+
+
+class _Check:
+    def __init__(self, program: Program, tables: Tables) -> None:
+        self.program = program
+        self.tables = {key: tables(key) for key in _keys(program)}
+        self.clauses: dict[str, list[Clause]] = {}
+        for clause in program.clauses:
+            self.clauses.setdefault(clause.head.key, []).append(_grouped(clause))
+        self.declared = _by_name(program.declarations)
+
+    def checked(self) -> Checked:
+        self.names()
+        self.arities()
+        for clause in (clause for clauses in self.clauses.values() for clause in clauses):
+            _Safety(clause).check()
+        order = self.stratified()
+        derived = {key: self.derived(key) for key in order}
+        base = {key: table for key, table in self.tables.items() if table is not None and key not in derived}
+        wanted = {named.name.lower() for named in self.program.outputs} or set(order)
+        return Checked(derived, base, tuple(key for key in order if key in wanted))
+
+    def derived(self, key: str) -> Derived:
+        clauses = self.clauses[key]
+        name, width = clauses[0].head.name, len(clauses[0].head.arguments)
+        declaration = self.declared.get(key)
+        if declaration is not None:
+            names, types = zip(*declaration.columns, strict=True)
+            return Derived(name, names, types, tuple(clauses))
+        return Derived(name, _column_names(clauses), (None,) * width, tuple(clauses))
+
+    # names and arities
+
+    def names(self) -> None:
+        for key, clauses in self.clauses.items():
+            self.check_head(key, clauses[0].head)
+        for named in self.program.inputs:
+            self.check_input(named)
+        for named in self.program.outputs:
+            if named.name.lower() not in self.clauses:
+                self.refuse_underived(named)
+        for use in (use for clause in self.program.clauses for use in uses(clause.body)):
+            if use.atom.key not in self.clauses and self.tables[use.atom.key] is None:
+                raise NameProblem(
+                    f"there is no predicate {use.atom.name}: no rule defines it, and there is no such table",
+                    at=use.atom.at,
+                )
+
+    def check_head(self, key: str, head: Atom) -> None:
+        table = self.tables[key]
+        if table is not None and not table.is_view:
+            raise NameProblem(f"{head.name} is a table, and cannot have rules or facts too", at=head.at)
+        if "." in head.name:
+            hint = "Views are made in the current schema: USE changes that."
+            raise NameProblem(f"{head.name} is derived, and cannot have a schema", at=head.at, hint=hint)
+
+    def check_input(self, named: Named) -> None:
+        if named.name.lower() in self.clauses:
+            at = self.clauses[named.name.lower()][0].at
+            raise NameProblem(f"{named.name} is an .input, and cannot have rules or facts too", at=at)
+        if self.tables[named.name.lower()] is None:
+            raise NameProblem(f"there is no table {named.name}", at=named.at)
+
+    def refuse_underived(self, named: Named) -> NoReturn:
+        what = "is a table: no rule derives it" if self.tables[named.name.lower()] else "is defined by no rule"
+        raise NameProblem(f"{named.name} {what}", at=named.at)
+
+    def arities(self) -> None:
+        known: dict[str, tuple[int, str]] = {}
+        for key, table in self.tables.items():
+            if table is not None and key not in self.clauses:
+                known[key] = len(table.columns), "columns in its table"
+        for declaration in self.declared.values():
+            width = len(declaration.columns)
+            _same_width(known, declaration.name, width, declaration.at, f"where it is declared ({declaration.at})")
+            repeated = [name for name, _ in declaration.columns]
+            if not _distinct(repeated):
+                raise NameProblem(f"a column of {declaration.name} is declared twice", at=declaration.at)
+        for clause in self.program.clauses:
+            for atom in (clause.head, *(use.atom for use in uses(clause.body))):
+                _same_width(known, atom.name, len(atom.arguments), atom.at, f"at {atom.at}")
+
+    # strata
+
+    def stratified(self) -> list[str]:
+        """The derived predicates in the order of their components."""
+        found = {key: [use for c in clauses for use in uses(c.body)] for key, clauses in self.clauses.items()}
+        reads = {
+            key: list(dict.fromkeys(use.atom.key for use in of if use.atom.key in self.clauses))
+            for key, of in found.items()
+        }
+        order = components(reads)
+        for component in order:
+            for key in component:
+                for use in found[key]:
+                    if use.through and use.atom.key in component:
+                        self.refuse_unstratified(key, use, reads, component)
+        return [key for component in order for key in component]
+
+    def refuse_unstratified(
+        self, key: str, use: Use, reads: Mapping[str, Sequence[str]], component: Sequence[str]
+    ) -> NoReturn:
+        way = _path(use.atom.key, key, {k: [n for n in reads[k] if n in component] for k in component})
+        shown = " → ".join(self.clauses[k][0].head.name for k in (key, *way))
+        raise DatalogError(
+            f"{self.clauses[key][0].head.name} needs itself through {use.through} of {use.atom.name}: {shown}",
+            at=use.at,
+            hint="The program is not stratified: what is negated or aggregated must be finished before.",
+        )
+
+
+def _keys(program: Program) -> list[str]:
+    names = [atom.name for clause in program.clauses for atom in (clause.head, *(u.atom for u in uses(clause.body)))]
+    names += [named.name for named in (*program.inputs, *program.outputs, *program.declarations)]
+    return list(dict.fromkeys(name.lower() for name in names))
+
+
+def _by_name(declarations: Iterable[Declaration]) -> dict[str, Declaration]:
+    found: dict[str, Declaration] = {}
+    for declaration in declarations:
+        if not declaration.columns:
+            raise DatalogError(f"{declaration.name} has no columns", at=declaration.at)
+        first = found.setdefault(declaration.name.lower(), declaration)
+        if first is not declaration:
+            raise NameProblem(f"{declaration.name} is declared twice, first at {first.at}", at=declaration.at)
+    return found
+
+
+def _same_width(known: dict[str, tuple[int, str]], name: str, width: int, at: Position, here: str) -> None:
+    """The first to come, of table, declaration and uses, is right."""
+    right, where = known.setdefault(name.lower(), (width, here))
+    if width != right:
+        where = where if where.startswith("columns") else f"arguments {where}"
+        raise NameProblem(f"{name} has {width} arguments here, and {right} {where}", at=at)
+
+
+def _distinct(names: Sequence[str]) -> bool:
+    return len({name.lower() for name in names}) == len(names)
+
+
+def _column_names(clauses: Sequence[Clause]) -> tuple[str, ...]:
+    """The variables of the first rule's head, if that has nothing else."""
+    head = next((clause.head for clause in clauses if clause.body), clauses[0].head)
+    names = tuple(argument.name for argument in head.arguments if isinstance(argument, Variable))
+    if len(names) == len(head.arguments) and _distinct(names):
+        return names
+    return tuple(f"c{place}" for place in range(len(head.arguments)))
+
+
+def _path(start: str, end: str, reads: Mapping[str, Iterable[str]]) -> list[str]:
+    """A shortest way along what predicates read; there is one, in a component."""
+    ways = [[start]]
+    seen = {start}
+    for way in ways:
+        if way[-1] == end:
+            return way
+        ways.extend([*way, key] for key in reads[way[-1]] if key not in seen)
+        seen.update(reads[way[-1]])
+    raise AssertionError(f"{start} does not reach {end}")
+
+
+# variables
+
+
+def exposed(literal: Literal) -> Iterator[Variable]:
+    """The variables of a literal that are those of the rule around it."""
+    match literal:
+        case Atom():
+            yield from variables(*literal.arguments)
+        case Not():
+            yield from variables(*literal.atom.arguments)
+        case Comparison():
+            yield from variables(literal.left, literal.right)
+        case Aggregate():
+            yield from variables(literal.result)
+            yield from literal.groups or ()
+
+
+def _grouped(clause: Clause) -> Clause:
+    return replace(clause, body=_with_groups(clause.body, {v.name for v in variables(*clause.head.arguments)}))
+
+
+def _with_groups(body: tuple[Literal, ...], around: set[str]) -> tuple[Literal, ...]:
+    """The body with the groups of its aggregates: what they share with the rest of it, or with what is around it."""
+    found: list[Literal] = []
+    for literal in body:
+        if isinstance(literal, Aggregate):
+            outside = around | {v.name for other in body if other is not literal for v in exposed(other)}
+            inner = _with_groups(literal.body, outside | {v.name for v in variables(literal.value)})
+            inside = {v.name: v for part in inner for v in exposed(part)}
+            groups = tuple(v for name, v in inside.items() if name in outside)
+            given = literal.groups if literal.groups is not None else groups
+            found.append(replace(literal, body=inner, groups=given))
+        else:
+            found.append(literal)
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Safety:
+    """That every variable of a clause has values, and that every expression may stand where it stands."""
+
+    clause: Clause
+
+    def check(self) -> None:
+        bound = self.body(self.clause.body)
+        self.expressions(self.clause.head.arguments)
+        self.need(variables(*self.clause.head.arguments), bound, "the head needs its value")
+
+    def body(self, body: tuple[Literal, ...]) -> set[str]:
+        for literal in body:
+            if isinstance(literal, Aggregate):
+                self.aggregate(literal)
+        bound = _bound(body)
+        for literal in body:
+            match literal:
+                case Atom():
+                    self.arguments(literal, bound, "an expression needs its value")
+                case Not():
+                    self.arguments(literal.atom, bound, "a negation binds nothing", "Where any value will do, write _.")
+                case Comparison():
+                    self.expressions((literal.left, literal.right))
+                    self.need(exposed(literal), bound, "a comparison needs its value")
+                case Aggregate():
+                    self.expressions((literal.result,))
+                    self.need(variables(literal.result), bound, "an expression needs its value")
+        return bound
+
+    def arguments(self, atom: Atom, bound: set[str], why: str, hint: str | None = None) -> None:
+        self.expressions(argument for argument in atom.arguments if not isinstance(argument, Anonymous))
+        self.need(variables(*atom.arguments), bound, why, hint)
+
+    def aggregate(self, literal: Aggregate) -> None:
+        bound = self.body(literal.body)
+        if literal.value is not None:
+            self.expressions((literal.value,))
+        why = "nothing inside of the aggregate gives it a value"
+        self.need((*variables(literal.value), *(literal.groups or ())), bound, why)
+        inside = {v.name for part in literal.body for v in exposed(part)}
+        for variable in variables(literal.result):
+            if variable.name in inside:
+                raise self.problem(
+                    f"{variable.name} is what the aggregate is given to, and stands inside of it too",
+                    variable.at,
+                    "Give the two names of their own.",
+                )
+
+    def need(self, wanted: Iterable[Variable], bound: set[str], why: str, hint: str | None = None) -> None:
+        for variable in wanted:
+            if variable.name not in bound:
+                usual = "A positive atom binds a variable, and so does = with what is bound."
+                raise self.problem(f"{variable.name} is unsafe: {why}", variable.at, hint or usual)
+
+    def expressions(self, found: Iterable[Expr]) -> None:
+        for expression in found:
+            match expression:
+                case Anonymous():
+                    raise self.problem("_ stands for a value that is not looked at", expression.at, "Name it.")
+                case Operation():
+                    self.expressions(part for part in (expression.left, expression.right) if part is not None)
+                case Call():
+                    self.function(expression)
+                    self.expressions(expression.arguments)
+
+    def function(self, call: Call) -> None:
+        if call.name.lower() in AGGREGATES | WINDOW_ONLY | GENERATORS:
+            hint = "Aggregates are written so: M = min C : { hop(S, D, C) }. Of two values: least, greatest."
+            raise self.problem(f"{call.name} is not a function of one row's values", call.at, hint)
+
+    def problem(self, what: str, at: Position, hint: str) -> DeltaicError:
+        return DatalogError(f"{what}, in the rule {self.clause.text}", at=at, hint=hint)
+
+
+def _bound(body: Iterable[Literal]) -> set[str]:
+    """The variables that have values: of positive atoms, of aggregates, and those that are equal to such."""
+    bound: set[str] = set()
+    for literal in body:
+        match literal:
+            case Atom():
+                bound |= {argument.name for argument in literal.arguments if isinstance(argument, Variable)}
+            case Aggregate():
+                bound |= {v.name for v in (literal.result, *(literal.groups or ())) if isinstance(v, Variable)}
+    equal = [literal for literal in body if isinstance(literal, Comparison) and literal.operator == "="]
+    while new := {name for literal in equal for name in newly_bound(literal, bound)}:
+        bound |= new
+    return bound
+
+
+def newly_bound(equality: Comparison, bound: Iterable[str]) -> dict[str, Expr]:
+    """The variable that an equality gives a value to, and the expression of that."""
+    known = set(bound)
+    for variable, value in ((equality.left, equality.right), (equality.right, equality.left)):
+        free = isinstance(variable, Variable) and variable.name not in known
+        if free and isinstance(variable, Variable) and {v.name for v in variables(value)} <= known:
+            return {variable.name: value}
+    return {}
