@@ -29,11 +29,11 @@ class Recursive:
     defined: Mapping[Span, Derived] = field(default_factory=dict)
 
     def stubbed(self, sql: str) -> str:
-        """The text with queries of no rows in the place of recursive ones."""
+        """The text with queries of no rows in the place of recursive ones; what follows them stays on its line."""
         stubs = {}
-        for span, d in self.defined.items():
-            pairs = zip(d.types, d.names, strict=True)
-            stubs[span] = f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS {quote(name)}' for kind, name in pairs)}"
+        for (start, end), d in self.defined.items():
+            listed = ", ".join(f"CAST(NULL AS {kind}) AS {quote(n)}" for kind, n in zip(d.types, d.names, strict=True))
+            stubs[start, end] = "\n" * sql.count("\n", start, end) + f"SELECT {listed}"
         return _replaced(sql, stubs)
 
     @property

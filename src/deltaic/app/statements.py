@@ -134,7 +134,7 @@ class Executor:
                     f"{schema}.{name} is already {there}",
                     hint="Use IF NOT EXISTS, or CREATE OR REPLACE for a materialized view.",
                 )
-            definition = self.warehouse.new_definition(statement)
+            definition = self.warehouse.new_definition(self.warehouse.with_query(statement))
             self.materialize(definition, statement.properties, replacing=there is not None)
         return self.nothing()
 

@@ -20,6 +20,7 @@ from deltaic.app.attach import attach, detach
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
+from deltaic.app.datalog import make_views, program_in, with_query
 from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_create, explain_refresh
@@ -132,6 +133,10 @@ class Warehouse:
     def script(self, text: str) -> list[DataFrame]:
         """Runs the statements of a script, one after the other."""
         return [self.sql(statement) for statement in split_statements(text)]
+
+    def datalog(self, text_or_path: str | os.PathLike[str]) -> list[str]:
+        """Makes a view of each derived predicate that a Datalog program, or a `.dl` file, asks for. Their names."""
+        return make_views(self, program_in(text_or_path))
 
     def table(self, name: str, *, as_of: AsOf | None = None) -> DataFrame:
         """A table or view as a DataFrame; a view also as of a time, which leaves it where it is."""
@@ -434,7 +439,11 @@ class Warehouse:
         return replace(compiled, definition=replace(compiled.definition, query=definition.query.strip()))
 
     def explain_create(self, create: CreateView) -> str:
-        return explain_create(self.compile_new(self.new_definition(create)))
+        return explain_create(self.compile_new(self.new_definition(self.with_query(create))))
+
+    def with_query(self, create: CreateView) -> CreateView:
+        """The statement with its query, which may be in a Datalog file."""
+        return with_query(self, create)
 
     def explain_refresh(self, name: str) -> str:
         plan: Plan = Planner(self).plan(self.definition(name))

@@ -351,7 +351,9 @@ class _Reader:
         groups: tuple[Variable, ...] | None,
     ) -> Aggregate:
         if self.operator(tree) != "=":
-            raise ParseError("an aggregate is given to a variable by =", at=_at(tree), hint="Compare the variable then.")
+            raise ParseError(
+                "an aggregate is given to a variable by =", at=_at(tree), hint="Compare the variable then."
+            )
         if value is None and function != "count":
             raise ParseError(f"{function} needs something to be computed of", at=_at(tree))
         return Aggregate(self.expr(result), function, value, body, groups, _at(tree))

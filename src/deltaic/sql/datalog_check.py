@@ -163,7 +163,7 @@ class _Check:
         known: dict[str, tuple[int, str]] = {}
         for key, table in self.tables.items():
             if table is not None and key not in self.clauses:
-                known[key] = len(table.columns), "columns in its table"
+                known[key] = len(table.columns), "in its table"
         for declaration in self.declared.values():
             width = len(declaration.columns)
             _same_width(known, declaration.name, width, declaration.at, f"where it is declared ({declaration.at})")
@@ -205,7 +205,8 @@ class _Check:
 
 def _keys(program: Program) -> list[str]:
     names = [atom.name for clause in program.clauses for atom in (clause.head, *(u.atom for u in uses(clause.body)))]
-    names += [named.name for named in (*program.inputs, *program.outputs, *program.declarations)]
+    names += [named.name for named in (*program.inputs, *program.outputs)]
+    names += [declaration.name for declaration in program.declarations]
     return list(dict.fromkeys(name.lower() for name in names))
 
 
@@ -224,8 +225,7 @@ def _same_width(known: dict[str, tuple[int, str]], name: str, width: int, at: Po
     """The first to come, of table, declaration and uses, is right."""
     right, where = known.setdefault(name.lower(), (width, here))
     if width != right:
-        where = where if where.startswith("columns") else f"arguments {where}"
-        raise NameProblem(f"{name} has {width} arguments here, and {right} {where}", at=at)
+        raise NameProblem(f"{name} has {width} argument{'s' * (width > 1)} here, and {right} {where}", at=at)
 
 
 def _distinct(names: Sequence[str]) -> bool:
@@ -365,7 +365,7 @@ class _Safety:
         return DatalogError(f"{what}, in the rule {self.clause.text}", at=at, hint=hint)
 
 
-def _bound(body: Iterable[Literal]) -> set[str]:
+def _bound(body: Sequence[Literal]) -> set[str]:
     """The variables that have values: of positive atoms, of aggregates, and those that are equal to such."""
     bound: set[str] = set()
     for literal in body:
@@ -375,7 +375,7 @@ def _bound(body: Iterable[Literal]) -> set[str]:
             case Aggregate():
                 bound |= {v.name for v in (literal.result, *(literal.groups or ())) if isinstance(v, Variable)}
     equal = [literal for literal in body if isinstance(literal, Comparison) and literal.operator == "="]
-    while new := {name for literal in equal for name in newly_bound(literal, bound)}:
+    while new := {name for equality in equal for name in newly_bound(equality, bound)}:
         bound |= new
     return bound
 
@@ -384,7 +384,8 @@ def newly_bound(equality: Comparison, bound: Iterable[str]) -> dict[str, Expr]:
     """The variable that an equality gives a value to, and the expression of that."""
     known = set(bound)
     for variable, value in ((equality.left, equality.right), (equality.right, equality.left)):
-        free = isinstance(variable, Variable) and variable.name not in known
-        if free and isinstance(variable, Variable) and {v.name for v in variables(value)} <= known:
+        if not isinstance(variable, Variable) or variable.name in known:
+            continue
+        if {v.name for v in variables(value)} <= known:
             return {variable.name: value}
     return {}

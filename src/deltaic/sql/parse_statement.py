@@ -247,9 +247,13 @@ class _Parser:
         name = self.name()
         clauses = _Clauses(self)
         clauses.read()
+        program = self.string() if clauses.from_program else None
+        if program is not None:
+            self.done()
         return CreateView(
             name,
-            self.rest(),
+            self.rest() if program is None else "",
+            program,
             clauses.columns,
             clauses.comment,
             clauses.partitioned_by,
@@ -282,7 +286,7 @@ class _Parser:
 
 
 class _Clauses:
-    """What may stand between a view's name and AS, in any order, each once."""
+    """What may stand between a view's name and AS or FROM, in any order, each once."""
 
     def __init__(self, parser: _Parser) -> None:
         self.parser = parser
@@ -292,6 +296,7 @@ class _Clauses:
         self.clustered_by: tuple[str, ...] = ()
         self.properties: dict[str, str] = {}
         self.policy = Policy.AUTO
+        self.from_program = False
 
     def read(self) -> None:
         p = self.parser
@@ -299,6 +304,9 @@ class _Clauses:
         if p.peek() == "(":
             self.columns = self.column_list()
         while not p.take("AS"):
+            self.from_program = p.take("FROM")
+            if self.from_program:
+                break
             clause = self.clause()
             if clause in seen:
                 p.index -= 1
@@ -324,7 +332,7 @@ class _Clauses:
         if p.take("REFRESH", "POLICY"):
             self.policy = self.read_policy()
             return "REFRESH POLICY"
-        p.fail("COMMENT, PARTITIONED BY, CLUSTER BY, TBLPROPERTIES, REFRESH POLICY or AS is expected")
+        p.fail("COMMENT, PARTITIONED BY, CLUSTER BY, TBLPROPERTIES, REFRESH POLICY, AS or FROM is expected")
 
     def read_policy(self) -> Policy:
         p = self.parser

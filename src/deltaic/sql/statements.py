@@ -20,6 +20,8 @@ class CreateView:
     name: tuple[str, ...]
     query: str
     """The query in its place in the statement: what stands before it is blank, so positions agree."""
+    program: str | None = None
+    """The file of a Datalog program instead, the predicate of which that has the view's name is its query."""
     columns: tuple[tuple[str, str | None], ...] = ()
     comment: str | None = None
     partitioned_by: tuple[str, ...] = ()
