@@ -252,7 +252,7 @@ class LocalCatalog(Catalog):
 
     def table_ref(self, schema: str, name: str) -> TableRef | None:
         folder = self.folder(schema, name)
-        if (folder / "_delta_log").is_dir():
+        if _is_table(folder):
             return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
         if self.exists(schema, name):
             return table_named(self.spark, (schema, name))

@@ -148,20 +148,19 @@ def _show_result(result: printing.Result, *, first: bool) -> None:
 
 @app.command()
 def datalog(
-    file: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, allow_dash=True, help="A program (-: from stdin).")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A program (-: from stdin).")],
     warehouse: WarehouseOption = HERE,
     json: JsonOption = False,
 ) -> None:
     """Make a view of each derived predicate that a Datalog program asks for."""
-    text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    with told(json), _opened(warehouse) as wh:
-        views = wh.datalog(text)
-        if json:
-            printing.print_json({"views": views})
-        else:
-            print("\n".join(views) or "the program asks for no view")
+    with told(json):
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        with _opened(warehouse) as wh:
+            views = wh.datalog(text)
+            if json:
+                printing.print_json({"views": views})
+            else:
+                print("\n".join(views) or "the program asks for no view")
 
 
 @app.command()

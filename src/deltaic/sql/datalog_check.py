@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from deltaic.algebra.recursion import components
-from deltaic.errors import DatalogError, DeltaicError, NameProblem, Position
+from deltaic.errors import DatalogError, DeltaicError, NameProblem, Position, SourceError
 from deltaic.sql.datalog import (
     Aggregate,
     Anonymous,
@@ -97,7 +97,7 @@ def uses(body: Iterable[Literal], through: str | None = None) -> Iterator[Use]:
 class _Check:
     def __init__(self, program: Program, tables: Tables) -> None:
         self.program = program
-        self.tables = {key: tables(key) for key in _keys(program)}
+        self.tables = {key: _looked_up(tables, key, at) for key, at in _places(program).items()}
         self.clauses: dict[str, list[Clause]] = {}
         for clause in program.clauses:
             self.clauses.setdefault(clause.head.key, []).append(_grouped(clause))
@@ -203,11 +203,22 @@ class _Check:
         )
 
 
-def _keys(program: Program) -> list[str]:
-    names = [atom.name for clause in program.clauses for atom in (clause.head, *(u.atom for u in uses(clause.body)))]
-    names += [named.name for named in (*program.inputs, *program.outputs)]
-    names += [declaration.name for declaration in program.declarations]
-    return list(dict.fromkeys(name.lower() for name in names))
+def _places(program: Program) -> dict[str, Position]:
+    """Where each predicate is first named, by its key."""
+    named: list[Atom | Named | Declaration] = [*program.declarations, *program.inputs, *program.outputs]
+    for clause in program.clauses:
+        named.extend((clause.head, *(use.atom for use in uses(clause.body))))
+    found: dict[str, Position] = {}
+    for one in named:
+        found.setdefault(one.name.lower(), one.at)
+    return found
+
+
+def _looked_up(tables: Tables, key: str, at: Position) -> Table | None:
+    try:
+        return tables(key)
+    except (NameProblem, SourceError) as problem:  # a schema that is not there, a table that is not Delta's
+        raise type(problem)(problem.what, at=at, hint=problem.hint) from None
 
 
 def _by_name(declarations: Iterable[Declaration]) -> dict[str, Declaration]:

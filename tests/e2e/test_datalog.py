@@ -1,0 +1,151 @@
+"""Datalog programs as views on Spark: what the literature computes, kept as facts come and go, against plain Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deltaic import DeltaicError, Warehouse
+from deltaic.app.cli import app
+from deltaic.errors import DatalogError, ExistsError, MissingError, NameProblem, UnsupportedError
+from tests.e2e.conftest import rows
+
+Links = set[tuple[str, str, int]]
+
+HOPS = """
+.output hop, tri_hop, only_tri_hop, min_cost_hop
+hop(S, D, C) :- link(S, I, A) & link(I, D, B) & C = A + B.
+tri_hop(S, D) :- hop(S, I, _) & link(I, D, _).
+only_tri_hop(S, D) :- tri_hop(S, D) & !hop(S, D, _).
+min_cost_hop(S, D, M) :- GROUPBY(hop(S, D, C), [S, D], M = MIN(C)).
+"""
+REACH = """
+.decl tc(x: symbol, y: symbol)   // without passing a blocked node
+.output tc, apart
+tc(X, Y) :- link(X, Y, _).
+tc(X, Y) :- tc(X, Z), link(Z, Y, _), !blocked(Z).
+apart(X, Y) :- link(X, _, _), link(_, Y, _), !tc(X, Y).
+"""
+
+
+def fill(wh: Warehouse) -> None:
+    wh.sql("CREATE TABLE link (s STRING, d STRING, c INT)")
+    wh.sql("INSERT INTO link VALUES ('a', 'b', 1), ('b', 'c', 2), ('c', 'd', 5), ('a', 'c', 9), ('b', 'e', 1)")
+    wh.sql("CREATE TABLE blocked (n STRING)")
+    wh.sql("INSERT INTO blocked VALUES ('c')")
+
+
+def links(wh: Warehouse) -> Links:
+    return {(s, d, c) for s, d, c in wh.table("link").collect()}
+
+
+def hops(link: Links) -> dict[str, set[tuple[object, ...]]]:
+    hop = {(s, d, a + b) for s, i, a in link for j, d, b in link if i == j}
+    tri = {(s, d) for s, i, _ in hop for j, d, _ in link if i == j}
+    cheapest = {(s, d, min(c for x, y, c in hop if (x, y) == (s, d))) for s, d, _ in hop}
+    only = tri - {(s, d) for s, d, _ in hop}
+    return {"hop": {*hop}, "tri_hop": {*tri}, "only_tri_hop": {*only}, "min_cost_hop": {*cheapest}}
+
+
+def reach(link: Links, blocked: set[str]) -> dict[str, set[tuple[object, ...]]]:
+    found = {(s, d) for s, d, _ in link}
+    while new := {(x, d) for x, z in found for s, d, _ in link if z == s and z not in blocked} - found:
+        found |= new
+    apart = {(s, d) for s, _, _ in link for _, d, _ in link} - found
+    return {"tc": {*found}, "apart": {*apart}}
+
+
+def check(wh: Warehouse, expected: dict[str, set[tuple[object, ...]]]) -> None:
+    for name, wanted in expected.items():
+        found = rows(wh, f"SELECT * FROM {name}")
+        assert sorted(found, key=str) == sorted(wanted, key=str), name
+
+
+def test_the_examples_of_the_literature(wh: Warehouse) -> None:
+    fill(wh)
+    assert wh.datalog(HOPS) == ["hop", "tri_hop", "only_tri_hop", "min_cost_hop"]
+    check(wh, hops(links(wh)))
+    wh.sql("INSERT INTO link VALUES ('d', 'a', 1), ('e', 'd', 1), ('a', 'b', 3)")
+    wh.sql("DELETE FROM link WHERE s = 'a' AND c = 1")
+    reports = wh.refresh_all()
+    assert {report.mode for report in reports} == {"incremental"}
+    check(wh, hops(links(wh)))
+
+
+def test_recursion_is_kept_and_programs_may_change(wh: Warehouse) -> None:
+    fill(wh)
+    assert wh.datalog(REACH) == ["tc", "apart"]
+    check(wh, reach(links(wh), {"c"}))
+    wh.sql("INSERT INTO link VALUES ('d', 'a', 1), ('e', 'a', 1)")
+    wh.sql("DELETE FROM link WHERE c = 9")
+    wh.sql("UPDATE blocked SET n = 'e'")
+    techniques = {report.view: report.technique for report in wh.refresh_all()}
+    assert techniques["default.tc"] == "dred"
+    check(wh, reach(links(wh), {"e"}))
+    wh.datalog(REACH)
+    assert [len(wh.history(name)) for name in ("tc", "apart")] == [2, 2], "the same program changes nothing"
+    wh.datalog(REACH.replace("!blocked(Z)", "Z != nil"))
+    assert [len(wh.history(name)) for name in ("tc", "apart")] == [3, 2]
+    wh.refresh_all()
+    check(wh, reach(links(wh), set()))
+
+
+def test_what_is_refused_leaves_nothing_behind(wh: Warehouse) -> None:
+    fill(wh)
+    wh.sql("CREATE MATERIALIZED VIEW taken AS SELECT s FROM link")
+    good = "good(X) :- link(X, _, _).\n"
+    refused: list[tuple[str, type[DeltaicError], str, tuple[int, int]]] = [
+        ("bad(X) :- good(Y).", DatalogError, "X is unsafe", (2, 5)),
+        ("bad(X) :- nope(X).", NameProblem, "no predicate nope", (2, 11)),
+        ("bad(X) :- other.nope(X).", NameProblem, "no schema other", (2, 11)),
+        ("taken(X) :- good(X).", ExistsError, "no Datalog program made", (2, 1)),
+        ("bad(X) :- good(X).\nbad(nosuch(X)) :- good(X).", NameProblem, "in the rule bad(nosuch(X))", (3, 1)),
+        ("bad(X, 1) :- good(X).\nbad(X, C * 1.5) :- bad(X, C).", UnsupportedError, "in the rule bad(X, C", (3, 1)),
+        ("bad(X) :- link(X, _, C), 1 / (C - 5) > 0.", DatalogError, "bad: [DIVIDE_BY_ZERO]", (2, 1)),
+    ]
+    for text, kind, what, place in refused:
+        with pytest.raises(kind) as raised:
+            wh.datalog(good + text)
+        at = raised.value.at
+        assert what in raised.value.what
+        assert at is not None
+        assert (at.line, at.column) == place, raised.value
+        assert [view["view"] for view in wh.views()] == ["default.taken"]
+    assert wh.datalog(good) == ["good"]
+    with pytest.raises(DatalogError, match="DIVIDE"):
+        wh.datalog("good(X) :- link(_, X, _).\nbad(X) :- good(X), 1 / (length(X) - 1) > 0.")
+    check(wh, {"good": {("a",), ("b",), ("c",)}})
+
+
+def test_a_file_makes_a_view(wh: Warehouse, tmp_path: Path) -> None:
+    fill(wh)
+    file = tmp_path / "reach.dl"
+    file.write_text(REACH)
+    wh.sql(f"CREATE MATERIALIZED VIEW apart (a, b) COMMENT 'from a file' FROM '{file}'")
+    assert wh.table("apart").columns == ["a", "b"]
+    check(wh, {"apart": reach(links(wh), {"c"})["apart"]})
+    assert "Scan @predicate1" in wh.explain(f"CREATE MATERIALIZED VIEW tc FROM '{file}'")
+    with pytest.raises(NameProblem, match="no rule for nothing"):
+        wh.sql(f"CREATE MATERIALIZED VIEW nothing FROM '{file}'")
+    with pytest.raises(MissingError, match=r"none\.dl"):
+        wh.datalog(str(tmp_path / "none.dl"))
+    wh.sql("DROP MATERIALIZED VIEW apart")
+    assert wh.datalog(file) == wh.datalog(str(file)) == ["tc", "apart"]
+
+
+def test_the_command(wh: Warehouse, tmp_path: Path) -> None:
+    fill(wh)
+    place = str(tmp_path / "wh")
+    file = tmp_path / "p.dl"
+    file.write_text("p(X) :- link(X, _, C), C > 1.\nq(X) :- p(X), !blocked(X).\n")
+    told = CliRunner().invoke(app, ["datalog", str(file), "-w", place, "--json"])
+    assert json.loads(told.stdout) == {"views": ["p", "q"]}
+    told = CliRunner().invoke(app, ["datalog", "-", "-w", place], input="r(1).\n")
+    assert told.stdout.splitlines() == ["r"], told.stderr
+    file.write_text("p(X) :- link(X, _, C),\n  !p(X).\n")
+    told = CliRunner().invoke(app, ["datalog", str(file), "-w", place, "--json"])
+    failure = json.loads(told.stderr)
+    assert (told.exit_code, failure["error"], failure["line"], failure["column"]) == (1, "DATALOG", 2, 3)
