@@ -30,7 +30,8 @@ from deltaic.spark.session import forked
 from deltaic.sql.datalog import parse_program
 from deltaic.sql.datalog_check import Checked, Table, checked
 from deltaic.sql.datalog_sql import ViewQuery, view_queries, view_query
-from deltaic.sql.statements import CreateView, DropView
+from deltaic.sql.statements import AlterView, CreateView, DropView
+from deltaic.store.quoting import text_literal
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
@@ -155,7 +156,13 @@ class _View:
             self.executor.materialize(self.new, {PROPERTY: text}, replacing=False)
             undo.callback(self.executor.drop, DropView((self.new.schema, self.new.name)))
         elif self.old.query != self.query.sql:
-            before = self.properties
-            altered = replace(self.old, query=self.query.sql, given=(), form=None)
-            self.executor.materialize(altered, {**before, PROPERTY: text}, replacing=True)
-            undo.callback(self.executor.materialize, self.old, before, replacing=True)
+            before = self.properties[PROPERTY]
+            self.alter(self.query.sql, text)
+            undo.callback(self.alter, self.old.query, before)
+
+    def alter(self, query: str, text: str) -> None:
+        self.executor.alter(AlterView((self.new.schema, self.new.name), query))
+        warehouse = self.executor.warehouse
+        relation = warehouse.view_table(self.new).ref.relation
+        told = f"{text_literal(PROPERTY)} = {text_literal(text)}"
+        warehouse.spark.sql(f"ALTER TABLE {relation} SET TBLPROPERTIES ({told})")
