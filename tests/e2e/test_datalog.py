@@ -131,6 +131,9 @@ def test_a_file_makes_a_view(wh: Warehouse, tmp_path: Path) -> None:
     assert "Scan @predicate1" in wh.explain(f"CREATE MATERIALIZED VIEW tc FROM '{file}'")
     with pytest.raises(NameProblem, match="no rule for nothing"):
         wh.sql(f"CREATE MATERIALIZED VIEW nothing FROM '{file}'")
+    (tmp_path / "bad.dl").write_text("p(X) :- nope(X).")
+    with pytest.raises(NameProblem, match=r"bad\.dl: there is no predicate nope.*line 1, column 9"):
+        wh.sql(f"CREATE MATERIALIZED VIEW p FROM '{tmp_path / 'bad.dl'}'")
     with pytest.raises(MissingError, match=r"none\.dl"):
         wh.datalog(str(tmp_path / "none.dl"))
     wh.sql("DROP MATERIALIZED VIEW apart")

@@ -18,6 +18,7 @@ from deltaic.app.statements import Executor
 from deltaic.app.stored import own_properties
 from deltaic.errors import (
     DatalogError,
+    DeltaicError,
     ExistsError,
     MissingError,
     NameProblem,
@@ -74,14 +75,24 @@ def with_query(warehouse: Warehouse, create: CreateView) -> CreateView:
     """CREATE MATERIALIZED VIEW ... FROM 'file.dl' as ... AS query, with all that the predicate needs inside."""
     if create.program is None:
         return create
-    program = read_program(warehouse, _read(Path(create.program)))
-    key = create.name[-1].lower()
-    if key not in program.derived:
-        known = ", ".join(derived.name for derived in program.derived.values())
-        raise NameProblem(f"{create.program} has no rule for {create.name[-1]}", hint=f"It has rules for {known}.")
-    query = view_query(program, key)
-    _check_query(warehouse, query)
+    text = _read(Path(create.program))
+    try:
+        query = _query_of(warehouse, text, create.name[-1])
+    except DeltaicError as problem:
+        if problem.at is None:
+            raise
+        raise type(problem)(f"{create.program}: {problem.what}", at=problem.at, hint=problem.hint) from None
     return replace(create, query=query.sql, program=None)
+
+
+def _query_of(warehouse: Warehouse, text: str, name: str) -> ViewQuery:
+    program = read_program(warehouse, text)
+    if name.lower() not in program.derived:
+        known = ", ".join(derived.name for derived in program.derived.values())
+        raise NameProblem(f"the program has no rule for {name}", hint=f"It has rules for {known}.")
+    query = view_query(program, name.lower())
+    _check_query(warehouse, query)
+    return query
 
 
 def read_program(warehouse: Warehouse, text: str) -> Checked:

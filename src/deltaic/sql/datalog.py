@@ -14,7 +14,7 @@ from functools import cache
 from typing import NoReturn, TypeAlias
 
 from lark import Lark, Token, Tree
-from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from deltaic.errors import DatalogError, ParseError, Position
 
@@ -232,19 +232,11 @@ _SAID = {
 
 
 def _syntax_error(problem: UnexpectedInput, text: str) -> ParseError:
-    if isinstance(problem, UnexpectedToken):
-        found, wanted = problem.token, problem.expected
-        what = "the program ends too early" if found.type == "$END" else f"{str(found)!r} cannot stand here"
-    elif isinstance(problem, UnexpectedCharacters):
-        wanted = problem.allowed or set()
-        what = f"{text[problem.pos_in_stream or 0]!r} cannot stand here"
-    else:
-        assert isinstance(problem, UnexpectedEOF)
-        what, wanted = "the program ends too early", set(problem.expected)
-    at = Position(problem.line, problem.column) if problem.line > 0 else _end(text)
-    ignored = ("BLANK", "COMMENT", "LINE_COMMENT")
-    words = sorted({_said(name) for name in wanted if name not in ignored})
-    return ParseError(what, at=at, hint=f"Expected here: {'  '.join(words)}" if words else None)
+    found = str(problem.token) if isinstance(problem, UnexpectedToken) else text[problem.pos_in_stream or 0]
+    what = f"{found!r} cannot stand here" if found else "the program ends too early"
+    # what may follow; the parser's own list is of more, since its states are merged
+    words = sorted(map(_said, problem.interactive_parser.accepts()))  # type: ignore[no-untyped-call]
+    return ParseError(what, at=Position(problem.line, problem.column), hint=f"Expected here: {'  '.join(words)}")
 
 
 def _said(terminal: str) -> str:
@@ -252,11 +244,6 @@ def _said(terminal: str) -> str:
         return _SAID[terminal]
     pattern = next(t.pattern.value for t in _parser().terminals if t.name == terminal)
     return str(pattern)
-
-
-def _end(text: str) -> Position:
-    lines = text.split("\n")
-    return Position(len(lines), len(lines[-1]) + 1)
 
 
 Node: TypeAlias = "Tree[Token] | Token"

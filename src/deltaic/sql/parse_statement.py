@@ -332,7 +332,7 @@ class _Clauses:
         if p.take("REFRESH", "POLICY"):
             self.policy = self.read_policy()
             return "REFRESH POLICY"
-        p.fail("COMMENT, PARTITIONED BY, CLUSTER BY, TBLPROPERTIES, REFRESH POLICY, AS or FROM is expected")
+        p.fail("COMMENT, PARTITIONED BY, CLUSTER BY, TBLPROPERTIES, REFRESH POLICY, FROM or AS is expected")
 
     def read_policy(self) -> Policy:
         p = self.parser
