@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from deltaic import DeltaicError, Warehouse
 from deltaic.app.cli import app
-from deltaic.errors import DatalogError, ExistsError, MissingError, NameProblem, UnsupportedError
+from deltaic.errors import DatalogError, ExistsError, MissingError, NameProblem, RecursionTooDeep, UnsupportedError
 from tests.e2e.conftest import rows
 
 Links = set[tuple[str, str, int]]
@@ -119,6 +119,21 @@ def test_what_is_refused_leaves_nothing_behind(wh: Warehouse) -> None:
     with pytest.raises(DatalogError, match="DIVIDE"):
         wh.datalog("good(X) :- link(_, X, _).\nbad(X) :- good(X), 1 / (length(X) - 1) > 0.")
     check(wh, {"good": {("a",), ("b",), ("c",)}})
+
+
+def test_recursion_that_computes(wh: Warehouse) -> None:
+    """A column that is a constant in one rule, and computed in another."""
+    fill(wh)
+    program = "far(X, 0) :- link(X, _, _), X = 'a'.\nfar(Y, N + 1) :- far(X, N), link(X, Y, _), N < 3.\n"
+    assert wh.datalog(f"{program}num(0).\nnum(N + 1) :- num(N), N < 4.\n.output far, num\n") == ["far", "num"]
+    far: set[tuple[object, ...]] = {("a", 0), ("b", 1), ("c", 1), ("c", 2), ("d", 2), ("d", 3), ("e", 2)}
+    check(wh, {"far": far, "num": {(n,) for n in range(5)}})
+    wh.sql("DELETE FROM link WHERE c = 9")
+    assert {report.technique for report in wh.refresh_all() if report.mode != "noop"} == {"dred"}
+    check(wh, {"far": far - {("c", 1), ("d", 2)}})
+    wh.spark.conf.set("spark.deltaic.rounds", 5)
+    with pytest.raises(RecursionTooDeep):
+        wh.datalog("endless(0).\nendless(N + 1) :- endless(N).\n")
 
 
 def test_a_file_makes_a_view(wh: Warehouse, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.recursion import Predicate
@@ -19,7 +20,6 @@ from deltaic.store.arrow import arrow_schema, arrow_to_spark, has_arrow_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 FEW = 20_000
 """Rows of a round that are brought into this process."""
@@ -105,5 +105,8 @@ class SparkEngine:
         self.session.sql(signed).createOrReplaceTempView(change_of(p))
 
     def bring(self, relation: str, rows: pa.Table, schema: StructType) -> None:
+        """Any column may be NULL: one rule's is not, where it is a constant, and another's is."""
+        rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
         self.here[relation] = rows
-        arrow_to_spark(self.session, rows, schema).createOrReplaceTempView(relation)
+        nullable = StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
+        arrow_to_spark(self.session, rows, nullable).createOrReplaceTempView(relation)
