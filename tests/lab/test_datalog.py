@@ -271,6 +271,10 @@ ANSWERS = [
     ("p(S, N) :- N = count : { link(S, _, _) }.", {("a", 2), ("b", 2), ("c", 1), ("e", 1)}),
     ("p(S, N) :- node(S), N = count : { link(_, S, _) }, N > 1.", {("c", 2), ("d", 2)}),
     ("p(N) :- N = sum C : { link(_, _, C) }.", {(19,)}),
+    (
+        ".decl p(n: number, m: number)\np(N, M) :- M = min D : { hop(_, _, C), D = C / 100, N = C / 20 }.\n" + HOP,
+        {(0, 0), (1, 0)},
+    ),
     ("p(N) :- N = count : { blocked(X), node(X), X = 'z' }.", {(0,)}),
     ("p(N) :- N = sum (C * D) : { link(_, X, C), link(X, _, D) }.", {(2 + 1 + 10 + 45 + 1,)}),
     ("p(A, B) :- A = min C : { link(_, _, C) }, B = max C : { link(_, _, C) }.", {(1, 9)}),

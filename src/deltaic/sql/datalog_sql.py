@@ -84,15 +84,13 @@ def _expression(program: Checked, derived: Derived, begin: str) -> Iterator[tupl
     for number, clause in enumerate(derived.clauses):
         if number:
             yield "UNION", None
-        distinct = len(derived.clauses) == 1 and not _is_a_set(clause)
-        yield _Rule(program).select(clause, derived, distinct=distinct), clause
+        yield _Rule(program).select(clause, derived), clause
 
 
-def _is_a_set(clause: Clause) -> bool:
-    """Whether no two rows can be equal: a fact, or an aggregate all of whose groups are shown. Without a DISTINCT above
-    it, an aggregate can be kept by change tables."""
+def _is_a_set(clause: Clause, shown: set[str]) -> bool:
+    """Whether no two rows can be equal: a fact, or an aggregate all of whose groups are shown as they are. Without a
+    DISTINCT above it, an aggregate can be kept by change tables."""
     relations = [literal for literal in clause.body if isinstance(literal, Atom | Aggregate)]
-    shown = {argument.name for argument in clause.head.arguments if isinstance(argument, Variable)}
     match relations:
         case []:
             return True
@@ -222,12 +220,13 @@ class _Rule:
     def __init__(self, program: Checked) -> None:
         self.program, self.numbers = program, 0
 
-    def select(self, clause: Clause, derived: Derived, *, distinct: bool) -> str:
-        body = self.body(clause.body)
-        shown = [
-            _cast(body, argument, kind) for argument, kind in zip(clause.head.arguments, derived.types, strict=True)
-        ]
-        listed = ", ".join(f"{sql} AS {quote(name)}" for sql, name in zip(shown, derived.columns, strict=True))
+    def select(self, clause: Clause, derived: Derived) -> str:
+        body, head = self.body(clause.body), clause.head.arguments
+        values = [_cast(body, argument, kind) for argument, kind in zip(head, derived.types, strict=True)]
+        pairs = [(a, sql) for a, sql in zip(head, values, strict=True) if isinstance(a, Variable)]
+        as_they_are = {argument.name for argument, sql in pairs if sql == body.values[argument.name].sql}
+        distinct = len(derived.clauses) == 1 and not _is_a_set(clause, as_they_are)
+        listed = ", ".join(f"{sql} AS {quote(name)}" for sql, name in zip(values, derived.columns, strict=True))
         return f"SELECT {'DISTINCT ' if distinct else ''}{listed}{body.sql}"
 
     def alias(self, letter: str) -> str:
