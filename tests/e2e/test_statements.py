@@ -44,8 +44,8 @@ BAD: list[tuple[str, type[DeltaicError], str]] = [
     ("CREATE MATERIALIZED VIEW w PARTITIONED BY (z) AS SELECT a FROM t", NameProblem, "no column z"),
     ("CREATE MATERIALIZED VIEW w REFRESH POLICY INCREMENTAL STRICT AS SELECT a FROM t ORDER BY a LIMIT 1",
      NotIncremental, "LIMIT"),
-    ("CREATE MATERIALIZED VIEW w AS WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3)"
-     " SELECT * FROM r", UnsupportedError, "RECURSIVE"),
+    ("CREATE MATERIALIZED VIEW w AS WITH RECURSIVE r AS (SELECT 1 AS n UNION SELECT max(n) FROM r) SELECT * FROM r",
+     UnsupportedError, "an aggregate"),
     ("REFRESH MATERIALIZED VIEW nope", MissingError, "nope"),
     ("REFRESH MATERIALIZED VIEW v VERSION AS OF x", ParseError, "a number is expected"),
     ("REFRESH MATERIALIZED VIEW v TIMESTAMP AS OF 5", ParseError, "a text in quotes is expected"),
