@@ -1,7 +1,5 @@
 """Stored multiplicities: DISTINCT calls kept from the change and the view alone, and exactly."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from deltaic.algebra.nodes import Scan, State, walk
@@ -29,13 +27,6 @@ KEPT = {
     "set": "SELECT a, sort_array(collect_set(b)) AS l, count(DISTINCT b) AS n FROM r GROUP BY a",
     "the group hidden": "SELECT count(DISTINCT b) AS n, sum(v) AS t FROM r GROUP BY a",
 }
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 def kept_way(duck: Duck, query: str) -> Maintenance:

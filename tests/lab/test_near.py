@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -48,13 +48,6 @@ def test_equal_pairs() -> None:
         *(equal(A, B, sign) for sign in (" < ", " <= ", " >= ", " <> ", " != ", " == ")),
     ):
         assert equal_pairs(untold) == [], untold
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 @pytest.mark.parametrize("generator", [case_of, outer_tree_of, tower_of])

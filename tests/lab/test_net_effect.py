@@ -4,7 +4,6 @@ As printed, a projection and a product of net effects are net; they are so only 
 """
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -31,13 +30,6 @@ from tests.lab.duck import Duck
 ROWS = (
     "SELECT CAST(x AS INT) AS x, CAST(y AS INT) AS y, CAST(d AS BIGINT) AS __deltaic_d FROM (VALUES {rows}) v(x, y, d)"
 )
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 def delta(source: str) -> Node:

@@ -1,7 +1,5 @@
 """Every stored part of an aggregate through random histories: inserted only, and all kinds of changes."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from deltaic.plan.maintain import Maintenance, Way
@@ -24,13 +22,6 @@ PARTS = {
     "bits": "bit_xor(n) AS p1, bit_or(n) AS p2, bit_and(b) AS p3, bit_xor(b) FILTER (WHERE n > 0) AS p4",
     "sums beside variances": "sum(v) AS p1, avg(n) AS p2, var_pop(n) AS p3, min(n) AS p4, count(*) AS p5",
 }
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 @pytest.mark.parametrize("name", PARTS)

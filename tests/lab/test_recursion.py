@@ -1,10 +1,9 @@
 """DRed on DuckDB: random programs, facts that come and go, against rules that are run until nothing is new."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
-import pytest
 
 from deltaic.algebra.nodes import WEIGHT, Field, Scan, State
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
@@ -24,24 +23,10 @@ from tests.lab.duck import Duck
 from tests.lab.histories import random_history, random_row
 from tests.lab.keeper import DuckCatalog
 from tests.lab.oracle import difference
-from tests.lab.test_views import first_seeds
 
 SHARE = 4
 COLUMNS = (Column("a", Type.INT), Column("b", Type.INT))
 TABLES = ("e", "f", "n")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "first_seed" in metafunc.fixturenames:
-        seeds = first_seeds(metafunc.config)
-        metafunc.parametrize("first_seed", range(seeds.start, seeds.start + max(len(seeds) // 4, 3) * SHARE, SHARE))
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 class DuckEngine:

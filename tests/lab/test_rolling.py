@@ -5,15 +5,8 @@ import pytest
 from deltaic.plan.rolling import Listed, Rolling, Span, Term, compensation, compute_delta
 from tests.lab.choice import SeededChoice
 from tests.lab.grid import Grid, random_grid, roll
-from tests.lab.test_views import first_seeds
 
 SHARE = 40
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "first_seed" in metafunc.fixturenames:
-        seeds = first_seeds(metafunc.config)
-        metafunc.parametrize("first_seed", range(seeds.start, seeds.start + max(len(seeds) // 4, 3) * SHARE, SHARE))
 
 
 @pytest.mark.parametrize("one_interval", [True, False])

@@ -1,7 +1,7 @@
 """The reducing algorithms on random sets, each against recompute, with every technique pinned."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -20,24 +20,10 @@ from tests.lab.keyed import KEYS, keyed_case
 from tests.lab.oracle import difference
 from tests.lab.set_views import set_view_of, strata_of
 from tests.lab.shrink import shrink
-from tests.lab.test_views import first_seeds
 
 SHARE = 5
 TECHNIQUES = ("auto", *ALGORITHMS)
 REFERENCES = (Reference("o", ("c",), "c", ("id",)),)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "first_seed" in metafunc.fixturenames:
-        seeds = first_seeds(metafunc.config)
-        metafunc.parametrize("first_seed", range(seeds.start, seeds.start + max(len(seeds) // 4, 3) * SHARE, SHARE))
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 Keeping = Callable[[Duck, Case], list[KeptView]]

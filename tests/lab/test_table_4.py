@@ -1,7 +1,5 @@
 """The rows of table 4: what is carried reads no old state of its aggregate's source, and every row is exact."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from deltaic.algebra.nodes import Aggregate, Scan, State, sources, walk
@@ -16,13 +14,6 @@ from tests.lab.test_views import problem
 from tests.lab.towers import tables_and_history
 
 ALL = {**CARRIED, **{name: query for name, (query, _) in SINGULAR.items()}}
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 def case_for(query: str, seed: int) -> Case:

@@ -1,7 +1,5 @@
 """The rows of table 5, and theorems 2, 3 and 4: what is read of the changed side, and that every row is exact."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from deltaic.algebra.nodes import Scan, State, walk
@@ -15,13 +13,6 @@ from tests.lab.table_5 import COUNTED, ONLY_INSERTIONS, PASSED_OVER, TOLD
 from tests.lab.test_views import problem
 
 ALL = {**TOLD, **ONLY_INSERTIONS, **PASSED_OVER, **COUNTED}
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 def states_read(duck: Duck, query: str, *, appended: bool) -> set[State]:

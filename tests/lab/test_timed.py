@@ -1,9 +1,5 @@
 """Timed deltas on DuckDB: any interval of one moves a view from one time to the other (definition 4.2)."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Scan, State
 from deltaic.delta.timed import TIME, Timed, timed, why_not_timed
@@ -16,7 +12,6 @@ from tests.lab.duck import Duck
 from tests.lab.histories import random_history, random_row
 from tests.lab.keeper import DuckCatalog, KeptView, tables_of
 from tests.lab.oracle import difference
-from tests.lab.test_views import first_seeds
 
 SHARE = 5
 COLUMNS = {
@@ -24,19 +19,6 @@ COLUMNS = {
     "s": (Column("b", Type.INT), Column("c", Type.INT)),
     "t": (Column("c", Type.INT), Column("d", Type.INT)),
 }
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "first_seed" in metafunc.fixturenames:
-        seeds = first_seeds(metafunc.config)
-        metafunc.parametrize("first_seed", range(seeds.start, seeds.start + max(len(seeds) // 4, 3) * SHARE, SHARE))
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 def linear_query(choice: Choice, depth: int = 2) -> str:

@@ -3,9 +3,8 @@
 `make test` runs a few hundred cases; `make fuzz` runs FUZZ_CASES of them: half are views, half towers and outer joins.
 """
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.lab.outer_trees import outer_tree_of
 from tests.lab.shrink import shrink
 from tests.lab.towers import tower_of
 
-SHARE = 25
+SHARE, TESTS = 25, 4
 """Cases per test, so that a failure is found without all of them being lost."""
 
 
@@ -65,25 +64,6 @@ def run(seed: int, duck: Duck, generator: Callable[[int], Case] = case_of) -> No
     if found is not None:
         small = shrink(case, lambda smaller: fails(duck, smaller))
         pytest.fail(f"seed {seed}: {problem(duck, small)}\n{small.script()}")
-
-
-def first_seeds(config: pytest.Config) -> range:
-    if config.getoption("--fuzz"):
-        start = int(os.environ.get("FUZZ_START", "100000"))
-        return range(start, start + int(os.environ.get("FUZZ_CASES", "10000")) // 2, SHARE)
-    return range(0, 100, SHARE)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "first_seed" in metafunc.fixturenames:
-        metafunc.parametrize("first_seed", first_seeds(metafunc.config))
-
-
-@pytest.fixture(scope="module")
-def duck() -> Iterator[Duck]:
-    database = Duck()
-    yield database
-    database.close()
 
 
 def test_every_view_equals_its_query(first_seed: int, duck: Duck) -> None:

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from deltaic.algebra.nodes import WEIGHT
+from deltaic.algebra.expr import quote
+from deltaic.algebra.nodes import WEIGHT, Aggregate, Join, JoinKind, Node, Project, Ref, Scan, walk
 from deltaic.algebra.recursion import Predicate
 from deltaic.app.settings import Settings
 from deltaic.plan.recursion import Phase, Query, change_of
 from deltaic.plan.rounds import Rounds, Told
 from deltaic.plan.steps import Iterate, SourceRead
+from deltaic.sql.render import render
 from deltaic.store.arrow import arrow_schema, arrow_to_spark, has_arrow_types
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 FEW = 20_000
 """Rows of a round that are brought into this process."""
 
@@ -48,12 +51,17 @@ Keep = Callable[["DataFrame"], "DataFrame"]
 def iterate(session: SparkSession, step: Iterate, limits: Limits, keep: Keep) -> list[Told]:
     """Evaluate or maintain the predicates of a step; they, and their changes, are then there under their names."""
     name_relations(session, step, keep)
-    rounds = Rounds(SparkEngine(session), limits.rounds, limits.over_deleted)
+    rounds = Rounds(SparkEngine(session, keep), limits.rounds, limits.over_deleted)
     phases = dict(step.phases)
     if Phase.EVALUATE in phases:
         rounds.evaluate(phases[Phase.EVALUATE])
-    else:
+        return rounds.told
+    adaptive = session.conf.get(_ADAPTIVE)
+    session.conf.set(_ADAPTIVE, False)  # which plans a query anew at each of its stages; those of rounds are small
+    try:
         rounds.maintain(phases)
+    finally:
+        session.conf.set(_ADAPTIVE, str(adaptive))
     return rounds.told
 
 
@@ -63,22 +71,55 @@ def name_relations(session: SparkSession, step: Iterate, keep: Keep) -> None:
 
 
 class SparkEngine:
-    def __init__(self, session: SparkSession) -> None:
-        self.session = session
+    def __init__(self, session: SparkSession, keep: Keep) -> None:
+        self.session, self.kept_by_spark = session, keep
         self.here: dict[str, pa.Table] = {}
         """Relations that are in this process: one table each, however many rounds added to it."""
 
     def keep(self, relation: str, query: Query) -> int:
-        frame = self.session.sql(query.sql)
         self.here.pop(relation, None)
-        if has_arrow_types(frame.schema):
-            rows = frame.limit(FEW + 1).toArrow()
-            if rows.num_rows <= FEW:
-                self.bring(relation, rows, frame.schema)
-                return int(rows.num_rows)
+        frame, known = self.session.sql(query.sql), self.large(query.node)
+        if known is not None:
+            frame = self.less_what_is_known(relation, *known) or frame
+        rows = self.little(frame)
+        if rows is not None:
+            self.bring(relation, rows, frame.schema)
+            return int(rows.num_rows)
         frame = frame.localCheckpoint()
         frame.createOrReplaceTempView(relation)
         return frame.count()
+
+    def little(self, frame: DataFrame) -> pa.Table | None:
+        """The rows of a frame, if they are few."""
+        if not has_arrow_types(frame.schema):
+            return None
+        rows = frame.limit(FEW + 1).toArrow()
+        return rows if rows.num_rows <= FEW else None
+
+    def large(self, node: Node) -> tuple[Node, list[str]] | None:
+        """What a round derives, and the relations, not all of them here, whose rows it leaves out."""
+        known: list[str] = []
+        while isinstance(node, Join) and node.kind is JoinKind.ANTI and isinstance(node.right, Project):
+            below = node.right.input
+            assert isinstance(below, Ref)
+            known.append(below.name)
+            node = node.left
+        is_whole = isinstance(node, Aggregate) and not any(isinstance(n, Scan) for n in walk(node))
+        return (node, known) if is_whole and any(name not in self.here for name in known) else None
+
+    def less_what_is_known(self, relation: str, derived: Node, known: list[str]) -> DataFrame | None:
+        """Of a large relation only what equals a derived row is looked at: it is gone through, and not put in order."""
+        frame = self.session.sql(render(derived, lambda scan: scan.source))
+        rows = self.little(frame)
+        if rows is None:
+            return None
+        new = f"{relation}_derived"
+        self.bring(new, rows, frame.schema)
+        same = " AND ".join(f"a.{quote(name)} <=> b.{quote(name)}" for name in frame.columns)
+        there = [
+            f"SELECT /*+ BROADCAST(b) */ a.* FROM {name} a LEFT SEMI JOIN {new} b ON {same}" for name in known
+        ]  # fmt: skip
+        return self.session.sql(f"SELECT a.* FROM {new} a LEFT ANTI JOIN ({' UNION ALL '.join(there)}) b ON {same}")
 
     def add(self, relation: str, other: str, p: Predicate) -> None:
         parts = [self.here[name] for name in (relation, other) if name in self.here]
@@ -98,7 +139,10 @@ class SparkEngine:
             self.session.sql(f"SELECT * FROM (SELECT {listed}) WHERE FALSE").createOrReplaceTempView(relation)
 
     def define(self, relation: str, query: Query) -> None:
-        self.session.sql(query.sql).createOrReplaceTempView(relation)
+        frame = self.session.sql(query.sql)
+        if isinstance(query.node, Join):  # what is left of a large relation, which every round after it reads
+            frame = self.kept_by_spark(frame)
+        frame.createOrReplaceTempView(relation)
 
     def change(self, p: Predicate, lost: Query, won: Query) -> None:
         signed = f"SELECT *, -1L AS {WEIGHT} FROM ({lost.sql}) UNION ALL SELECT *, 1L FROM ({won.sql})"
