@@ -258,7 +258,9 @@ def test_rules_that_are_added_and_removed(wh: Warehouse) -> None:
     wh.sql(f"CREATE MATERIALIZED VIEW v AS {query('edge', 'step')}")
     for names in (("edge", "step", "fixed", "back"), ("edge", "fixed", "back"), ("edge", "step")):
         wh.sql("INSERT INTO edge VALUES (6, 8)")
-        wh.sql(f"ALTER MATERIALIZED VIEW v AS {query(*names)}")
+        alter = f"ALTER MATERIALIZED VIEW v AS {query(*names)}"
+        assert "Alter: the view is refreshed as it is; then, by dred (" in wh.explain(alter)
+        wh.sql(alter)
         told = wh.history("v")[0]
         assert told["technique"].startswith("dred ("), told
         wh.sql(f"CREATE OR REPLACE MATERIALIZED VIEW fresh AS {query(*names)}")
@@ -278,6 +280,8 @@ def test_branches_that_are_added_and_removed(wh: Warehouse) -> None:
         wh.sql(f"ALTER MATERIALIZED VIEW v AS {query}")
         assert "branches" in wh.history("v")[0]["technique"]
         assert difference(rows(wh, query), rows(wh, "SELECT * FROM v")) is None, query
+    told = [row[0] for row in rows(wh, f"EXPLAIN ALTER MATERIALIZED VIEW v AS {second}")]
+    assert told[-1] == "Alter: the view is computed anew"
     wh.sql(f"ALTER MATERIALIZED VIEW v AS {second}")
     assert wh.history("v")[0]["technique"] == "recompute"
 
@@ -357,7 +361,7 @@ def test_example_1_1_by_dred_and_by_counting(wh: Warehouse) -> None:
         wh.sql(f"CREATE MATERIALIZED VIEW by_{technique} TBLPROPERTIES (deltaic.technique = '{technique}') AS {query}")
     wh.sql("DELETE FROM link WHERE s = 'a' AND d = 'b'")
     report = report_of(wh, "by_dred")
-    assert report.rounds[:2] == ("over-delete: 2 of the view in 1 rounds", "re-derive: 1 of the view in 1 rounds")
+    assert report.rounds[:2] == ("over-delete: 2 of the view in 1 round", "re-derive: 1 of the view in 1 round")
     assert report_of(wh, "by_counting").technique == "counting"
     for technique in ("dred", "counting"):
         assert rows(wh, f"SELECT * FROM by_{technique}") == [("a", "c")]

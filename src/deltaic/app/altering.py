@@ -95,6 +95,10 @@ def altered(old: Compiled, new: Compiled) -> Altered | None:
     return altered_rules(old, new) or altered_branches(old, new)
 
 
+def altered_definition(old: Definition, query: str) -> Definition:
+    return replace(old, query=query, given=(), form=None)
+
+
 class Alteration:
     """Of one view to another query."""
 

@@ -79,6 +79,14 @@ def explain_propagation(compiled: Compiled, told: str, plan: Plan | None) -> str
     return "\n".join([*parts, *_steps(plan)])
 
 
+def explain_alter(plan: Plan | None, compiled: Compiled) -> str:
+    """What becomes of a view under another query."""
+    if plan is None:
+        return "\n".join([*_definition(compiled), "", "Alter: the view is computed anew"])
+    told = f"Alter: the view is refreshed as it is; then, by {plan.technique}:"
+    return "\n".join([*_definition(compiled), "", told, *_steps(plan)])
+
+
 def explain_refresh(plan: Plan, compiled: Compiled) -> str:
     """The definition, then the steps of a refresh that started now."""
     parts = [*_definition(compiled), "", f"Refresh now: {plan.mode}"]

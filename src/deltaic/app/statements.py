@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Reason
-from deltaic.app.altering import Alteration
+from deltaic.app.altering import altered_definition
 from deltaic.app.catalog import LocalCatalog, path_source
 from deltaic.app.choice import first_price
 from deltaic.app.clock import KEPT_DELTA
@@ -36,6 +35,7 @@ from deltaic.sql.statements import (
     DescribeHistory,
     DropTable,
     DropView,
+    ExplainAlter,
     ExplainCreate,
     ExplainRefresh,
     Policy,
@@ -87,6 +87,8 @@ class Executor:
                 return self.lines(self.warehouse.explain_create(statement.create))
             case ExplainRefresh():
                 return self.lines(self.warehouse.explain_refresh(_dotted(statement.name)))
+            case ExplainAlter():
+                return self.lines(self.warehouse.explain_alter(statement.alter))
             case AlterView():
                 return self.alter(statement)
             case DropView():
@@ -142,17 +144,12 @@ class Executor:
         with self.warehouse.lock():
             schema, name = self.catalog.qualified(statement.name)
             old = self.catalog.definition(schema, name)
-            definition = replace(old, query=statement.query, given=(), form=None)
-            if not self.maintained(old, definition):
-                self.materialize(definition, None, replacing=True)
+            alteration = self.warehouse.alteration(old, statement.query)
+            self.check_policy(alteration.new)
+            self.check_circle(alteration.new)
+            if not alteration.run():
+                self.materialize(altered_definition(old, statement.query), None, replacing=True)
         return self.nothing()
-
-    def maintained(self, old: Definition, definition: Definition) -> bool:
-        """Whether another query could be made a change of the view."""
-        compiled = self.warehouse.compile_new(definition)
-        self.check_policy(compiled)
-        self.check_circle(compiled)
-        return Alteration(self.warehouse, old, compiled).run()
 
     def materialize(self, definition: Definition, properties: dict[str, str] | None, *, replacing: bool) -> None:
         """Computes a new view and makes it visible, in one commit."""

@@ -15,6 +15,7 @@ from threading import Event, RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from deltaic.app.altering import Alteration, altered_definition
 from deltaic.app.apply import Applier
 from deltaic.app.attach import attach, detach
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
@@ -23,7 +24,7 @@ from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.datalog import make_views, program_in, with_query
 from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import Definition, checked_properties, recorded_settings, seconds_in
-from deltaic.app.explain import explain_create, explain_refresh
+from deltaic.app.explain import explain_alter, explain_create, explain_refresh
 from deltaic.app.live import Captures, LiveTable
 from deltaic.app.looking import Looker
 from deltaic.app.propagate import Propagator
@@ -44,7 +45,7 @@ from deltaic.errors import (
 from deltaic.plan.maintain import Maintenance
 from deltaic.spark.session import forked, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements
-from deltaic.sql.statements import CreateView, Policy, RefreshView
+from deltaic.sql.statements import AlterView, CreateView, Policy, RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.postgres import PostgresTable
@@ -256,7 +257,9 @@ class Warehouse:
             statement = parse_statement(name_or_sql)
             if isinstance(statement, CreateView):
                 return self.explain_create(statement)
-            raise ConfigurationError("explain takes a view's name or a CREATE MATERIALIZED VIEW statement")
+            if isinstance(statement, AlterView):
+                return self.explain_alter(statement)
+            raise ConfigurationError("explain takes a view's name, or a CREATE or ALTER MATERIALIZED VIEW statement")
         return self.explain_refresh(name_or_sql)
 
     def views(self) -> list[dict[str, Any]]:
@@ -444,6 +447,13 @@ class Warehouse:
     def with_query(self, create: CreateView) -> CreateView:
         """The statement with its query, which may be in a Datalog file."""
         return with_query(self, create)
+
+    def alteration(self, old: Definition, query: str) -> Alteration:
+        return Alteration(self, old, self.compile_new(altered_definition(old, query)))
+
+    def explain_alter(self, alter: AlterView) -> str:
+        alteration = self.alteration(self.catalog.definition(*self.catalog.qualified(alter.name)), alter.query)
+        return explain_alter(alteration.plan(), alteration.new)
 
     def explain_refresh(self, name: str) -> str:
         plan: Plan = Planner(self).plan(self.definition(name))

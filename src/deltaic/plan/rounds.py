@@ -50,7 +50,7 @@ class Told:
 
     def __str__(self) -> str:
         told = ", ".join(f"{sum(found):,} of {name}" for name, found in self.rows.items())
-        return f"{self.phase.value}: {told} in {self.rounds} rounds"
+        return f"{self.phase.value}: {told} in {self.rounds} round{'' if self.rounds == 1 else 's'}"
 
 
 @dataclass

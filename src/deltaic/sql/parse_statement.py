@@ -17,6 +17,7 @@ from deltaic.sql.statements import (
     DescribeHistory,
     DropTable,
     DropView,
+    ExplainAlter,
     ExplainCreate,
     ExplainRefresh,
     Policy,
@@ -145,6 +146,13 @@ class _Parser:
 
     # statements
 
+    def alter(self) -> AlterView | None:
+        if not self.take("ALTER", "MATERIALIZED", "VIEW"):
+            return None
+        name = self.name()
+        self.need("AS")
+        return AlterView(name, self.rest())
+
     def statement(self) -> Statement:
         if self.take("EXPLAIN"):
             if self.words()[:1] == ["CREATE"]:
@@ -154,15 +162,15 @@ class _Parser:
                 name = self.name()
                 self.done()
                 return ExplainRefresh(name)
-            return self.spark()
+            altered = self.alter()
+            return ExplainAlter(altered) if altered else self.spark()
         if self.words()[:1] == ["CREATE"]:
             return self.create() or self.create_table() or self.change_schema() or self.plain_view() or self.spark()
         if self.take("REFRESH", "MATERIALIZED", "VIEW"):
             return self.refresh()
-        if self.take("ALTER", "MATERIALIZED", "VIEW"):
-            name = self.name()
-            self.need("AS")
-            return AlterView(name, self.rest())
+        altered = self.alter()
+        if altered is not None:
+            return altered
         if self.take("DROP", "MATERIALIZED", "VIEW"):
             if_exists = self.take("IF", "EXISTS")
             name = self.name()

@@ -57,6 +57,11 @@ class AlterView:
 
 
 @dataclass(frozen=True)
+class ExplainAlter:
+    alter: AlterView
+
+
+@dataclass(frozen=True)
 class DropView:
     name: tuple[str, ...]
     if_exists: bool = False
@@ -127,6 +132,7 @@ Statement = (
     | ExplainCreate
     | ExplainRefresh
     | AlterView
+    | ExplainAlter
     | DropView
     | ShowViews
     | DescribeHistory
