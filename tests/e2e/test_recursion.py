@@ -372,6 +372,63 @@ def test_example_1_1_by_dred_and_by_counting(wh: Warehouse) -> None:
         )
 
 
+def test_an_alter_that_fails_changes_nothing(wh: Warehouse) -> None:
+    g = Graph(wh, GRAPHS["chain"])
+    wh.sql(f"CREATE MATERIALIZED VIEW closure AS {VIEWS['closure'][0]}")
+    wh.spark.conf.set("spark.deltaic.rounds", "12")
+    try:
+        more = VIEWS["closure"][0].replace(") SELECT", " UNION SELECT x, y + 1 FROM path) SELECT")
+        with pytest.raises(RecursionTooDeep):
+            wh.sql(f"ALTER MATERIALIZED VIEW closure AS {more}")
+    finally:
+        wh.spark.conf.unset("spark.deltaic.rounds")
+    assert wh.definition("closure").query == VIEWS["closure"][0]
+    wh.sql("DELETE FROM edge WHERE s = 1")
+    g.edges.remove((1, 2))
+    check(g, "closure")
+
+
+def test_texts_that_look_like_columns_and_types_that_do_not_match(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE e (s INT, d INT, k STRING); CREATE TABLE g (a STRING, b INT)")
+    wh.sql("INSERT INTO e VALUES (1, 2, '#1'), (2, 3, '#1'), (3, 4, '#2'), (4, 5, '#2')")
+    wh.sql("INSERT INTO g VALUES ('1', 1)")
+    query = (
+        "WITH RECURSIVE p(x, y) AS ((SELECT s, d FROM e) UNION (SELECT p.x, a.d FROM p JOIN (SELECT s, d FROM e"
+        " WHERE k = '#1') a ON p.y = a.s) UNION SELECT b.s, p.y FROM p JOIN (SELECT s, d FROM e WHERE k = '#2') b"
+        " ON p.x = b.d) SELECT * FROM p"
+    )
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {query}")
+    wanted = [(1, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 5)]
+    assert difference(wanted, rows(wh, "SELECT * FROM v")) is None
+    step = " UNION SELECT p.x, e.d FROM p JOIN e ON p.y = e.s) SELECT * FROM p"
+    wh.sql(f"CREATE MATERIALIZED VIEW w AS WITH RECURSIVE p(x, y) AS (SELECT s, d FROM e WHERE k = '#1'{step}")
+    wh.sql(f"ALTER MATERIALIZED VIEW w AS WITH RECURSIVE p(x, y) AS (SELECT s, d FROM e WHERE k = '#2'{step}")
+    assert difference([(3, 4), (3, 5), (4, 5)], rows(wh, "SELECT * FROM w")) is None
+    wh.sql(
+        "CREATE MATERIALIZED VIEW z AS WITH RECURSIVE z(a, b, i) AS (SELECT a, b, b FROM g UNION"
+        " SELECT z.a, z.b, e.d FROM z JOIN e ON z.i = e.s WHERE z.a = z.b) SELECT i FROM z"
+    )
+    assert difference([(n,) for n in range(1, 6)], rows(wh, "SELECT * FROM z")) is None
+
+
+def test_views_refreshed_together_have_predicates_of_their_own(wh: Warehouse) -> None:
+    g = Graph(wh, GRAPHS["chain"])
+    top = "SELECT a.x, b.y FROM path a JOIN path b ON a.y = b.x"
+    other = "WITH RECURSIVE path(x, y) AS (SELECT s, d FROM edge UNION SELECT y, x FROM path)"
+    wh.spark.conf.set("spark.deltaic.commonRows", "0")
+    try:
+        wh.sql(f"CREATE MATERIALIZED VIEW one AS {CLOSURE} {top}")
+        wh.sql(f"CREATE MATERIALIZED VIEW two AS {other} {top}")
+        wh.sql("INSERT INTO edge VALUES (9, 0)")
+        g.edges.append((9, 0))
+        assert [report.mode for report in wh.refresh_all()] == ["incremental"] * 2
+    finally:
+        wh.spark.conf.unset("spark.deltaic.commonRows")
+    both = g.closure
+    wanted = [(a, d) for a, b in both for c, d in both if b == c]
+    assert difference(wanted, rows(wh, "SELECT * FROM one")) is None
+
+
 def test_explain_shows_strata_and_rounds(wh: Warehouse) -> None:
     Graph(wh, GRAPHS["chain"])
     wh.sql(f"CREATE MATERIALIZED VIEW reach AS {VIEWS['reach'][0]}")

@@ -1,20 +1,20 @@
 """ALTER ... AS another query, as a change: rules of a recursion, or branches of a UNION ALL, that are added or removed.
 
 The view is first brought up to date under its old query. Then its definition is replaced, and last its rows, by the
-change alone; a process that is killed in between leaves a view that its next refresh computes anew, since its rows say
-of which query they are. What cannot be told as such a change is computed anew at once.
+change alone; if that fails, the definition is put back. A process that is killed in between leaves a view that its next
+refresh computes anew, since its rows say of which query they are. What cannot be told as such a change is computed anew
+at once.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from deltaic.algebra.canonical import canonical
 from deltaic.algebra.nodes import Node
-from deltaic.algebra.printer import print_tree
 from deltaic.algebra.recursion import Predicate
 from deltaic.algebra.simplify import simplify
 from deltaic.app.compile import Compiled
@@ -30,15 +30,14 @@ from deltaic.plan.program import DELTA, Program, program_for
 from deltaic.plan.refreshing import known_of, refresh_steps
 from deltaic.plan.steps import SourceRead
 from deltaic.store.quoting import text_literal
+from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
 
 
-def canonical(node: Node) -> str:
-    """The same for trees that differ in the numbers of their columns only."""
-    seen: dict[str, str] = {}
-    return re.sub(r"#\d+", lambda match: seen.setdefault(match[0], f"#{len(seen)}"), print_tree(simplify(node)))
+def _form(node: Node) -> Hashable:
+    return canonical(simplify(node))
 
 
 def altered_rules(old: Compiled, new: Compiled) -> AlteredRules | None:
@@ -46,7 +45,7 @@ def altered_rules(old: Compiled, new: Compiled) -> AlteredRules | None:
     before, after = old.way, new.way
     if not isinstance(before, Maintenance) or not isinstance(after, Maintenance):
         return None
-    if before.recursion is None or after.recursion is None or canonical(before.root) != canonical(after.root):
+    if before.recursion is None or after.recursion is None or _form(before.root) != _form(after.root):
         return None
     was = {p.source: p for p in before.recursion.predicates}
     now = {p.source: p for p in after.recursion.predicates}
@@ -66,11 +65,11 @@ def _sorted(predicates: dict[str, Predicate]) -> list[Predicate]:
 
 def rules_without(some: Sequence[Node], others: Sequence[Node]) -> list[Node]:
     """Those of some trees that are not among others."""
-    known = Counter(map(canonical, others))
+    known = Counter(map(_form, others))
     found = []
     for node in some:
-        if known[canonical(node)]:
-            known[canonical(node)] -= 1
+        if known[_form(node)]:
+            known[_form(node)] -= 1
         else:
             found.append(node)
     return found
@@ -147,6 +146,10 @@ class Alteration:
         both = dict(before.used_columns.get(key, [])) | dict(self.new.used_columns.get(key, []))
         return sorted(both.items())
 
+    def define(self, table: ViewTable, definition: Definition) -> None:
+        told = f"{text_literal(PROPERTY)} = {text_literal(definition.to_json())}"
+        self.warehouse.spark.sql(f"ALTER TABLE {table.ref.relation} SET TBLPROPERTIES ({told})")
+
     def run(self) -> bool:
         """Whether it was done."""
         if altered(self.warehouse.compiled(self.old), self.new) is None:
@@ -156,13 +159,15 @@ class Alteration:
         plan = self.plan()
         if plan is None or plan.progress is None:
             return False
-        relation = plan.table.ref.relation
-        told = text_literal(self.new.definition.to_json())
-        self.warehouse.spark.sql(f"ALTER TABLE {relation} SET TBLPROPERTIES ({text_literal(PROPERTY)} = {told})")
-        if plan.mode == "noop":
-            plan.table.commit_progress_only(plan.progress, self.warehouse.spark)
-        else:
-            refresher.execute(plan)
+        self.define(plan.table, self.new.definition)
+        try:
+            if plan.mode == "noop":
+                plan.table.commit_progress_only(plan.progress, self.warehouse.spark)
+            else:
+                refresher.execute(plan)
+        except BaseException:
+            self.define(plan.table, self.old)
+            raise
         self.warehouse.catalog.register(self.new.definition)
         return True
 

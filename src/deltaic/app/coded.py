@@ -60,7 +60,8 @@ def _is_plain(node: Node) -> bool:
         case Aggregate():
             return not node.aggregates and all(item.expr.column is not None for item in node.groups)
         case Filter():
-            return is_only_equality(node.predicate)
+            pairs, types = equal_pairs(node.predicate), node.input.fields
+            return is_only_equality(node.predicate) and all(types[a].type == types[b].type for a, b, _ in pairs)
         case Join(kind=JoinKind.INNER | JoinKind.SEMI | JoinKind.ANTI):
             return node.on is not None and is_only_equality(node.on) and _across(node, node.on)
     return False

@@ -59,7 +59,7 @@ def find_recursion(tree: exp.Expr, text: Text, catalog: Catalog) -> Recursive:
             return Recursive()
         if reason.code is Code.SEMANTICS or reason.detail.endswith("was not resolved"):
             raise NameProblem(reason.detail, at=reason.at) from None
-        what = f"Spark does not run this recursion, and Deltaic not with {reason.detail}"
+        what = f"a recursive query must be one that Deltaic can take apart, and this is not one: {reason.detail}"
         raise UnsupportedError(what, at=reason.at, hint=reason.hint) from None
     except PySparkException as problem:
         raise query_error(problem, text.sql) from None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from deltaic.algebra.expr import Expr, col
 from deltaic.algebra.nodes import Filter, Join, Node, Project, Scan, ScanColumn, State
+from deltaic.algebra.recursion import PREFIX
 from deltaic.delta.graph import Graph, is_joined, is_narrowing
 
 Columns = frozenset[tuple[int, ScanColumn]]
@@ -52,6 +53,8 @@ class Shaped:
                     conditions.append(node.predicate)
                 node = node.input
             if not isinstance(node, Scan) or node.state is not State.NEW or node.near is not None:
+                return None
+            if node.source.startswith(PREFIX):  # each view has predicates of its own
                 return None
             scans.append(node)
         scans.sort(key=lambda scan: scan.source)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from deltaic.algebra.canonical import canonical
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_equal, quote, text
 from deltaic.algebra.nodes import (
     WEIGHT,
@@ -95,7 +95,7 @@ class Leaves:
     derivation: Derivation
 
     def __post_init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        self.numbers: dict[Hashable, int] = {}
         self.nodes: list[Node] = []
 
     def relation(self, leaf: Leaf, of: Of) -> Node:
@@ -112,9 +112,7 @@ class Leaves:
         return self.derivation.moves(leaf.node)
 
     def number(self, node: Node) -> int:
-        seen: dict[str, str] = {}
-        text = render(node, lambda scan: f"{scan.source} {scan.state}")
-        key = re.sub(r"#\d+", lambda match: seen.setdefault(match[0], f"#{len(seen)}"), text)
+        key = canonical(node)
         if key not in self.numbers:
             self.numbers[key] = len(self.nodes)
             self.nodes.append(node)

@@ -18,7 +18,7 @@ from deltaic.algebra.reasons import Code
 from deltaic.algebra.recursion import Component, Predicate, Unstratified, components, is_recursive, plain_rules
 from deltaic.errors import NameProblem, Position, UnsupportedError
 from deltaic.sql.from_clause import Relation
-from deltaic.sql.parse import QUERY, start_of
+from deltaic.sql.parse import Span, start_of
 from deltaic.sql.render import stub
 from deltaic.sql.scope import Cte, Ctes, Derived
 
@@ -105,7 +105,7 @@ class _Component:
         for name, derived in self.known.items():
             rules = [rule for branch in branches[name] for rule in self.rules(branch, derived, ctes)]
             found.append(Predicate(derived.number, derived.name, derived.types, tuple(map(prune, rules))))
-            self.context.defined[self.ctes[name].this.meta[QUERY]] = derived
+            self.context.defined[self.body(self.ctes[name])] = derived
         self.context.components.append(Component(tuple(found)))
         return ctes
 
@@ -161,6 +161,16 @@ class _Component:
     def position(self, tree: exp.Expr) -> Position | None:
         at = start_of(tree)
         return self.context.text.position(at) if at is not None else None
+
+    def body(self, cte: exp.CTE) -> Span:
+        """Where in the text its query is: in the parentheses after the name, its columns and AS."""
+        text = self.context.text
+        place = text.index_at(cte.args["alias"].this.meta["start"]) + 1
+        if _given(cte):
+            place = text.closing(place) + 1
+        while text.tokens[place].text != "(":
+            place += 1
+        return text.tokens[place].end + 1, text.tokens[text.closing(place)].start
 
     def rules(self, branch: exp.Expr, derived: Derived, ctes: Ctes) -> list[Node]:
         relation = self.lowering.query(branch, ctes, None)
