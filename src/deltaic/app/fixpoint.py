@@ -101,8 +101,10 @@ class SparkEngine:
         known: list[str] = []
         while isinstance(node, Join) and node.kind is JoinKind.ANTI and isinstance(node.right, Project):
             below = node.right.input
-            assert isinstance(below, Ref)
-            known.append(below.name)
+            if not isinstance(below, Ref):
+                return None
+            listed = ", ".join(f"{item.expr.sql} AS c{n}" for n, item in enumerate(node.right.items))
+            known.append(below.name if below.name in self.here else f"(SELECT {listed} FROM {below.name})")
             node = node.left
         is_whole = isinstance(node, Aggregate) and not any(isinstance(n, Scan) for n in walk(node))
         return (node, known) if is_whole and any(name not in self.here for name in known) else None

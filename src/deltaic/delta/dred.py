@@ -8,7 +8,8 @@ leaves are sets: rows that are gone from them, and rows that have come (statemen
 and no past is read. For each predicate P of the component, with its rows as they were:
 
 1. over-delete, out of old states. A derivation is lost where a joined row is gone, where a negated one has come, and
-   where it reads a row that is over-deleted.
+   where it reads a row that is over-deleted. A row that a rule derives from outside of the component, as that is now,
+   stays, and nothing is lost by it; what rests on the component itself may rest on what is gone.
 2. re-derive, out of new states: over-deleted rows that are derived from what is left.
 3. insert, out of new states. A derivation is new where a joined row has come, where a negated one is gone, and where it
    reads a row that is inserted.
@@ -46,6 +47,7 @@ from deltaic.algebra.nodes import (
     with_leaves,
 )
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
+from deltaic.algebra.simplify import simplify
 from deltaic.delta.graph import Graph, is_joined
 
 
@@ -198,7 +200,7 @@ class Dred:
             first = list(self.driven(p, Of.OLD, Of.OLD, joined=Of.GONE, negated=Of.COME))
             first += [_as_it_was(rule) for rule in self.altered.removed.get(p.source, ())]
             again = list(self.recursive(p, Of.OLD, Of.OLD, self.kept(p)))
-            return Round(p, self.found(p, first), self.found(p, again, [Of.GONE]))
+            return Round(p, self.unsupported(p, first), self.unsupported(p, again, [Of.GONE]))
 
         return [round_of(p) for p in self.component.predicates]
 
@@ -281,6 +283,15 @@ class Dred:
         """Those rows of a term that a relation of the predicate has."""
         return matching(_headed(term, p), predicate_ref(p, of), JoinKind.SEMI)
 
+    def unsupported(self, p: Predicate, terms: Sequence[Node], without: Sequence[Of] = ()) -> Node | None:
+        """Those rows that no rule of one leaf derives from outside of the component; step 2 finds what others do."""
+        rows = self.found(p, terms, without)
+        for rule in self.rules[p.source]:
+            if rows is not None and len(rule.leaves) == 1 and not rule.at(Place.OWN):
+                derived = simplify(_headed(self.term(rule, {}, Of.NEW), p))
+                rows = matching(rows, derived, JoinKind.ANTI)
+        return rows
+
     def found(self, p: Predicate, terms: Sequence[Node], without: Sequence[Of] = ()) -> Node | None:
         """The rows of some terms, each once, without those that are known."""
         if not terms:
@@ -337,9 +348,9 @@ def _headed(term: Node, p: Predicate) -> Project:
     return Project(term, tuple(items))
 
 
-def matching(rows: Node, other: Ref, kind: JoinKind) -> Join:
+def matching(rows: Node, other: Node, kind: JoinKind) -> Join:
     pairs = [(f.name, f"{f.name}_known") for f in other.schema]
-    renamed = Project(other, tuple(Item(b, col(a), other.fields[a].type) for a, b in pairs))
+    renamed = simplify(Project(other, tuple(Item(b, col(a), other.fields[a].type) for a, b in pairs)))
     on = conjunction(*(null_safe_equal(col(a), col(b)) for a, b in pairs))
     return Join(rows, renamed, kind, on)
 
