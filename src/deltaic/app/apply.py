@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from deltaic.algebra.nodes import WEIGHT, State
 from deltaic.app.clock import AsOf, Clock, Moment
-from deltaic.app.compile import Source
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
 from deltaic.app.kept import Kept, KeptDelta, body_for
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
 from deltaic.app.settings import Settings
+from deltaic.app.sources import Source
 from deltaic.delta.timed import TIME
 from deltaic.errors import TimeError
 from deltaic.plan.kept import KEPT, Body, interval_sql

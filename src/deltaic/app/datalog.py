@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from deltaic.app.compile import SourceCatalog
 from deltaic.app.definition import Definition
+from deltaic.app.sources import SourceCatalog
 from deltaic.app.statements import Executor
 from deltaic.app.stored import own_properties
 from deltaic.errors import (

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from deltaic.algebra.nodes import State
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.choice import Choice, learnt_from
-from deltaic.app.compile import Compiled, Source
+from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.app.live import LiveTable
 from deltaic.app.settings import Settings
+from deltaic.app.sources import Source
 from deltaic.app.stored import (
     create_sql,
     definition_moves,

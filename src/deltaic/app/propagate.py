@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltaic.algebra.nodes import WEIGHT, sources
 from deltaic.algebra.reasons import Code
 from deltaic.app.clock import AsOf, Clock, Moment
-from deltaic.app.compile import Compiled, Source
+from deltaic.app.compile import Compiled
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
 from deltaic.app.explain import explain_propagation
@@ -27,6 +27,7 @@ from deltaic.app.report import Report
 from deltaic.app.run import Run
 from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared
+from deltaic.app.sources import Source
 from deltaic.app.stored import used_columns
 from deltaic.app.why_full import source_reasons
 from deltaic.delta.timed import TIME, apart

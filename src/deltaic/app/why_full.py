@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator
 
 from deltaic.algebra.reasons import Code, Reason
-from deltaic.app.compile import Source
 from deltaic.app.definition import Definition
+from deltaic.app.sources import Source
 from deltaic.delta.rules import MISMATCH
 from deltaic.plan.rounds import OverDeleted
 from deltaic.sql.statements import Policy
