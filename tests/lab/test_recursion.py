@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltaic.algebra.nodes import WEIGHT, Field, Scan, State
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
 from deltaic.app.altering import rules_without
-from deltaic.app.coded import NULL, CodedEngine, Codes, only_compares
+from deltaic.app.coded import NULL, CodedEngine, Codes, runs_here
 from deltaic.delta.dred import AlteredRules, Of, relation_of
 from deltaic.delta.rules import Derivation
 from deltaic.errors import UnsupportedError
@@ -127,11 +127,12 @@ class Kept:
                 self.maintain(component, maintained(component, Derivation(frozenset(moved))))
 
     def check_coded(self, component: Component, fixpoint: Fixpoint, phases: dict[Phase, tuple[Part, ...]]) -> None:
-        """Rules that only compare find the same in this process."""
+        """Rules that can find the same in this process."""
         queries = [q for of in phases.values() for part in of for q in (part.first, part.again) if q is not None]
-        if not only_compares(query.node for query in queries):
+        if not runs_here(query.node for query in queries):
             return
-        engine = CodedEngine()
+        codes = Codes()
+        engine = CodedEngine(codes)
 
         def loaded(relation: str) -> pa.Table:
             columns = zip(*self.duck.rows(f"SELECT * FROM {relation}"), strict=True)
@@ -140,7 +141,6 @@ class Kept:
             rows = pa.table(dict(zip(names, found, strict=True)))
             return pa.table({n: rows[n] if n == WEIGHT else codes.encoded("int", rows[n]) for n in names})
 
-        codes = Codes()
         for binding in fixpoint.leaves:
             leaf = binding.name.removesuffix("_new")
             if leaf != binding.name:

@@ -1,5 +1,5 @@
-"""Recursion in this process: predicates that are evaluated or maintained over codes, where rules only compare and what
-they read is not large."""
+"""Recursion in this process: predicates that are evaluated or maintained over codes, where what rules compute is known
+there and what they read is not large."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import pyarrow as pa
 from deltaic.algebra.nodes import WEIGHT, Node, Project, Scan, State
 from deltaic.algebra.nodes import keep as all_items
 from deltaic.algebra.recursion import PREFIX, Predicate, column
-from deltaic.app.coded import CodedEngine, Codes, NotHere, only_compares
+from deltaic.app.coded import CodedEngine, Codes, runs_here
 from deltaic.app.compile import Compiled
 from deltaic.app.desk import Desk
 from deltaic.app.fixpoint import Keep, Limits, iterate, name_relations
 from deltaic.app.reading import Reading
+from deltaic.app.scalars import NotHere
 from deltaic.app.settings import Settings
 from deltaic.delta.dred import Of, relation_of
 from deltaic.plan.iterating import evaluation_steps
@@ -40,7 +41,8 @@ _CORES, _PER_PARTITION = 2, 1_000_000
 class Here(ABC):
     def __init__(self, session: SparkSession, limits: Limits, keep: Keep) -> None:
         self.session, self.limits, self.kept_by_spark = session, limits, keep
-        self.engine, self.codes = CodedEngine(), Codes()
+        self.codes = Codes()
+        self.engine = CodedEngine(self.codes)
         self.rounds = Rounds(self.engine, limits.rounds, limits.over_deleted)
         self.waiting: dict[str, tuple[pa.Table, dict[str, str]]] = {}
         """Relations that are to be encoded, and the types of their columns."""
@@ -52,7 +54,7 @@ class Here(ABC):
         None if that is Spark's to do."""
         assert step.fixpoint is not None
         queries = [q for _, of in step.phases for part in of for q in (part.first, part.again) if q is not None]
-        if not self.limits.here or not only_compares(query.node for query in queries):
+        if not self.limits.here or not runs_here(query.node for query in queries):
             return None
         try:
             self.run(step, step.fixpoint)
