@@ -286,6 +286,29 @@ def test_branches_that_are_added_and_removed(wh: Warehouse) -> None:
     assert wh.history("v")[0]["technique"] == "recompute"
 
 
+def test_columns_that_follow_from_those_that_are_there(wh: Warehouse) -> None:
+    wh.script(TABLES)
+    wh.sql("INSERT INTO edge VALUES (1, 2), (1, 2), (3, 4), (NULL, 4)")
+    sums = "SELECT s, sum(d) AS total, count(*) AS n, max(d) AS most FROM edge GROUP BY s"
+    wh.sql("CREATE MATERIALIZED VIEW v CLUSTER BY (d) AS SELECT s, d FROM edge")
+    wh.sql(f"CREATE MATERIALIZED VIEW w COMMENT 'sums' AS {sums}")
+    for view, query in (
+        ("v", "SELECT d, s + d AS both, s FROM edge"),
+        ("v", "SELECT s + d AS `more or less`, d FROM edge"),
+        ("w", "SELECT max(d) AS most, s, sum(d) + count(*) AS more FROM edge GROUP BY s"),
+    ):
+        wh.sql("INSERT INTO edge VALUES (1, 9)")
+        alter = f"ALTER MATERIALIZED VIEW {view} AS {query}"
+        assert "then, by the view's own rows (" in wh.explain(alter)
+        wh.sql(alter)
+        assert wh.history(view)[0]["technique"].startswith("the view's own rows"), wh.history(view)[0]
+        assert wh.table(view).columns == wh.sql(query).columns
+        assert difference(rows(wh, query), rows(wh, f"SELECT * FROM {view}")) is None, query
+        wh.sql("DELETE FROM edge WHERE d = 9")
+        assert report_of(wh, view).mode == "incremental"
+        assert difference(rows(wh, query), rows(wh, f"SELECT * FROM {view}")) is None, query
+
+
 @pytest.mark.parametrize(
     ("query", "error", "told"),
     [

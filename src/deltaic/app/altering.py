@@ -1,9 +1,10 @@
-"""ALTER ... AS another query, as a change: rules of a recursion, or branches of a UNION ALL, that are added or removed.
+"""ALTER ... AS another query, as a change: rules of a recursion, or branches of a UNION ALL, that are added or removed;
+or other columns that follow from those that are there.
 
 The view is first brought up to date under its old query. Then its definition is replaced, and last its rows, by the
 change alone; if that fails, the definition is put back. A process that is killed in between leaves a view that its next
-refresh computes anew, since its rows say of which query they are. What cannot be told as such a change is computed anew
-at once.
+refresh computes anew, since its rows say of which query they are. Other columns are another table in one commit,
+definition and all. What cannot be told as such a change is computed anew at once.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from deltaic.app.decide import Plan, Planner, first_reads
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.refresh import Refresher
 from deltaic.app.settings import Settings
-from deltaic.app.stored import progress_of, same_columns, stored_view, write_step
+from deltaic.app.stored import create_sql, progress_of, same_columns, stored_view, write_step
 from deltaic.delta.dred import AlteredRules
 from deltaic.plan.branches import AlteredBranches, branch_delta, branches
+from deltaic.plan.columns import AlteredColumns, altered_columns
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.program import DELTA, Program, program_for
-from deltaic.plan.refreshing import known_of, refresh_steps
-from deltaic.plan.steps import SourceRead
+from deltaic.plan.refreshing import known_of, query_over_view, refresh_steps
+from deltaic.plan.steps import SourceRead, Step, WriteView
+from deltaic.store.progress import Progress
 from deltaic.store.quoting import text_literal
 from deltaic.store.view import ViewTable
 
@@ -87,11 +90,18 @@ def altered_branches(old: Compiled, new: Compiled) -> AlteredBranches | None:
     return AlteredBranches(tuple(removed), tuple(added)) if stays else None
 
 
-Altered = AlteredRules | AlteredBranches
+Altered = AlteredRules | AlteredBranches | AlteredColumns
 
 
 def altered(old: Compiled, new: Compiled) -> Altered | None:
-    return altered_rules(old, new) or altered_branches(old, new)
+    return altered_rules(old, new) or altered_branches(old, new) or own_columns(old, new)
+
+
+def own_columns(old: Compiled, new: Compiled) -> AlteredColumns | None:
+    """Delta reads '' in a column that a table is partitioned by back as NULL: such a table does not tell its rows."""
+    if not isinstance(old.way, Maintenance) or not isinstance(new.way, Maintenance) or old.definition.partitioned_by:
+        return None
+    return altered_columns(old.way, new.way)
 
 
 def altered_definition(old: Definition, query: str) -> Definition:
@@ -109,7 +119,11 @@ class Alteration:
         """What brings the view, as it is now, under the other query; None if it has to be computed anew."""
         before, table = self.warehouse.compiled(self.old), self.warehouse.view_table(self.old)
         change, way, last = altered(before, self.new), self.new.way, self.warehouse.last_progress(self.old)
-        if change is None or last is None or not isinstance(way, Maintenance) or not same_columns(table, self.new):
+        if change is None or last is None or not isinstance(way, Maintenance):
+            return None
+        if isinstance(change, AlteredColumns):
+            return self.columns_plan(change, before, way, table, last)
+        if not same_columns(table, self.new):
             return None
         compiled = replace(self.new, sources={**before.sources, **self.new.sources})
         states = self.planner.states(compiled, {key: state.version for key, state in last.sources.items()})
@@ -136,6 +150,19 @@ class Alteration:
             known, writer,
         )  # fmt: skip
 
+    def columns_plan(
+        self, change: AlteredColumns, before: Compiled, way: Maintenance, table: ViewTable, last: Progress
+    ) -> Plan:
+        """The view's rows are read, and written as its new ones."""
+        states = self.planner.states(self.new, {key: state.version for key, state in last.sources.items()})
+        reads = {key: self.unchanged(key, read, before) for key, read in first_reads(self.new, states).items()}
+        query = query_over_view(change.node, way, stored_view(before, table, use_rs=False), self.new.stored)
+        title = "write the view's own rows with its new columns"
+        steps: list[Step] = [WriteView(title, create_sql(self.new, table, query), whole=True)]
+        told = _told(change)
+        progress = progress_of(self.new, states, last, mode="incremental", technique=told, reasons=())
+        return Plan(self.new.definition, self.new, "incremental", told, (), reads, steps, table, progress)
+
     def unchanged(self, key: str, read: SourceRead, before: Compiled) -> SourceRead:
         """A table that is read as it is, while the query becomes another one."""
         source = {**before.sources, **self.new.sources}[key]
@@ -159,21 +186,29 @@ class Alteration:
         plan = self.plan()
         if plan is None or plan.progress is None:
             return False
+        if any(isinstance(step, WriteView) and step.whole for step in plan.steps):
+            refresher.execute(plan)
+        else:
+            self.redefine(plan, plan.progress, refresher)
+        self.warehouse.catalog.register(self.new.definition)
+        return True
+
+    def redefine(self, plan: Plan, progress: Progress, refresher: Refresher) -> None:
         self.define(plan.table, self.new.definition)
         try:
             if plan.mode == "noop":
-                plan.table.commit_progress_only(plan.progress, self.warehouse.spark)
+                plan.table.commit_progress_only(progress, self.warehouse.spark)
             else:
                 refresher.execute(plan)
         except BaseException:
             self.define(plan.table, self.old)
             raise
-        self.warehouse.catalog.register(self.new.definition)
-        return True
 
 
 def _told(change: Altered) -> str:
     if isinstance(change, AlteredBranches):
         return f"base (rows; {len(change.removed)} branches removed, {len(change.added)} added)"
+    if isinstance(change, AlteredColumns):
+        return f"the view's own rows ({change.removed} columns removed, {change.added} added)"
     removed, added = (sum(map(len, rules.values())) for rules in (change.removed, change.added))
     return f"dred ({removed} rules removed, {added} added)"

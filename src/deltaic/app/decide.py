@@ -304,8 +304,9 @@ class Planner:
             rows = table.log.snapshot().rows
             small = self.use_rs and rows is not None and rows <= WHOLE_ROWS
             overwrite = table.overwrite_sql(query, columns)
-            return WriteView("recompute the whole view", overwrite, None, query=query if small else None)
-        return WriteView("recompute the whole view, whose columns changed", create_sql(compiled, table, query), None)
+            return WriteView("recompute the whole view", overwrite, whole=True, query=query if small else None)
+        title = "recompute the whole view, whose columns changed"
+        return WriteView(title, create_sql(compiled, table, query), whole=True)
 
 
 def live_change(live: LiveTable, old: int, new: int, columns: Sequence[str]) -> ChangePlan:

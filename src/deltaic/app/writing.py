@@ -46,9 +46,9 @@ class Writing:
     def write(self, step: WriteView, arrow: pa.Table | None, found: Found | None) -> Commit:
         """Write what is here, or what Spark has under the name of the artifact."""
         plan, table = self.desk.plan, self.desk.table
-        if plan.mode == "incremental" and plan.writer == "marks":
+        if not step.whole and plan.writer == "marks":
             return self.write_marked(step, arrow, found)
-        if plan.mode == "incremental" and arrow is not None:
+        if not step.whole and arrow is not None:
             return self.write_arrow(arrow, step)
         if step.query is not None and table.can_use_rs(table.log.snapshot()):
             query = f"SELECT * FROM (\n{step.query}\n) LIMIT {WHOLE_ROWS + 1}"
@@ -60,7 +60,7 @@ class Writing:
 
     def write_spark(self, step: WriteView) -> Commit:
         self.by = "spark"
-        if self.desk.plan.mode != "incremental":
+        if step.whole:
             return self.desk.table.apply_spark(self.desk.session, step.sql, self.progress)
         missing = " OR ".join(f"{quote(name)} IS NULL" for name in step.key) or "FALSE"
         artifact = self.desk.session.table(ARTIFACT)

@@ -24,20 +24,21 @@ def branches(way: Maintenance) -> list[Node] | None:
     """What a view's rows are the sum of; None for a view that is kept in another way than by rows."""
     if way.way is not Way.ROWS or way.marks or way.strata or way.recursion is not None:
         return None
-    return [simplify(prune(_placed(tree))) for tree in _taken_apart(way.root)]
+    return [simplify(prune(placed(tree))) for tree in taken_apart(way.root)]
 
 
-def _placed(node: Node) -> Project:
+def placed(node: Node) -> Project:
     """The columns by their places: those of branches have other names."""
     return Project(node, tuple(Item(f"c{n}", col(f.name), f.type, f.nullable) for n, f in enumerate(node.schema)))
 
 
-def _taken_apart(node: Node) -> list[Node]:
+def taken_apart(node: Node) -> list[Node]:
+    """What the rows of a tree are the sum of."""
     match node:
         case Project() | Filter():
-            return [replace(node, input=part) for part in _taken_apart(node.input)]
+            return [replace(node, input=part) for part in taken_apart(node.input)]
         case UnionAll():
-            return [_renamed(part, node) for branch in node.branches for part in _taken_apart(branch)]
+            return [_renamed(part, node) for branch in node.branches for part in taken_apart(branch)]
     return [node]
 
 

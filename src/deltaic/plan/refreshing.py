@@ -309,3 +309,11 @@ def full_query(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredVi
 
     columns = ", ".join(f"{quote(a)} AS {quote(s)}" for a, s in view.columns.items())
     return f"SELECT {columns} FROM (\n{render(simplify(way.whole), pinned_in(reads))}\n)"
+
+
+def query_over_view(node: Node, way: Maintenance, view: StoredView, columns: Mapping[str, str]) -> str:
+    """All rows of a view's table under other columns, computed from those that it has."""
+    listed = ", ".join(f"{quote(stored)} AS {quote(name)}" for name, stored in view.columns.items())
+    own = f"(SELECT {listed} FROM {view.relation} VERSION AS OF {view.version})"
+    named = ", ".join(f"{quote(name)} AS {quote(columns[name])}" for name in way.root.columns)
+    return f"SELECT {named} FROM (\n{render(simplify(node), lambda _: own)}\n)"

@@ -159,8 +159,10 @@ class WriteView(Step):
     """Into the view, in one commit that carries the progress. `key` says which of its rows are replaced;
     `all_there`, that every key to be taken out has a row there.
 
-    `query` gives the whole view, where it was small before: if it still is, delta-rs writes it."""
+    `whole`: all of its rows are written anew. `query` gives them, where they were few before: if they still are,
+    delta-rs writes them."""
 
+    whole: bool = False
     query: str | None = None
     key: tuple[str, ...] = ()
     all_there: bool = False
