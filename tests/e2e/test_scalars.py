@@ -34,11 +34,12 @@ SHAPES = [
     "{x} || {x}", "concat({x}, '/', {i})", "{x} || '->' || {i}", "'a' 'b'", "coalesce({n}, {n})",
     "coalesce({x}, 'none')",
     "least({i}, {i})", "greatest({i}, {i}, 3)", "CASE WHEN {p} THEN {n} WHEN {n} < 3 THEN {n} ELSE {n} END",
-    "if({p}, {x}, 'no')", "5", "'text'", "TRUE", "-7", "3000000000", "7Y", "{n} + CAST(0 AS double)",
+    "if({p}, {x}, 'no')", "5", "'text'", "TRUE", "-7", "{x} || ({i} + 1)",
+    "NOT {n} = {n}", "NOT {n} IS NULL AND {p}", "{n} - {n} + {n}", "3000000000", "7Y", "{n} + CAST(0 AS double)",
 ]  # fmt: skip
 FOREIGN = ["i / 2", "i % 2", "upper(x)", "x LIKE 'a%'", "CAST(x AS int)", "i = x", "x + 1", "1.5", "1e3", "'a\\nb'",
            "NULL", "abs(i)", "rand()", "x || p", "CASE i WHEN 1 THEN 2 ELSE 3 END", "if(i, 1, 2)",
-           "d || 'x'"]  # fmt: skip
+           "d || 'x'", "x || i + 1", "i - j || x", "p = i < j", "i = j IS NULL", "p <=> i IN (1, 2)"]  # fmt: skip
 
 
 def expression(text: str) -> Expr:

@@ -123,6 +123,21 @@ def _terms(node: exp.Expr) -> list[exp.Expr]:
     return [node]
 
 
+_LOOKS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.In, exp.Between)
+
+
+def _check_order(node: exp.Expr) -> None:
+    """Where Spark and sqlglot let operators bind in another order: `||` binds as + does in Spark, and comparisons all
+    alike; sqlglot may set parentheses of its own around the latter."""
+    inside = list(node.iter_expressions())
+    if isinstance(node, _LOOKS) and any(isinstance(child.unnest(), _LOOKS) for child in inside):
+        raise _Foreign
+    if isinstance(node, exp.DPipe) and any(isinstance(child, exp.Add | exp.Sub) for child in inside):
+        raise _Foreign
+    if isinstance(node, exp.Add | exp.Sub) and any(isinstance(child, exp.DPipe) for child in inside):
+        raise _Foreign
+
+
 _COMPARISONS: dict[type[exp.Expr], Callable[[Value, Value], Value]] = {
     exp.EQ: pc.equal,
     exp.NEQ: pc.not_equal,
@@ -145,6 +160,7 @@ class _Reader:
     types: Mapping[str, str]
 
     def read(self, node: exp.Expr) -> Scalar:
+        _check_order(node)
         for kinds, reading in _READINGS:
             if isinstance(node, kinds):
                 return reading(self, node)
