@@ -30,7 +30,7 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.recursion import Predicate
 from deltaic.app.scalars import ARROW, INTEGERS, Condition, NotHere, Scalar, condition, scalar
-from deltaic.plan.recursion import Query
+from deltaic.plan.recursion import Fixpoint, Query
 
 NULL = -(2**63)
 MOST = 20_000_000
@@ -39,6 +39,12 @@ MOST = 20_000_000
 _COMPARED = re.compile(r"tinyint|smallint|int|bigint|double|boolean|date|string|timestamp|timestamp_ntz|decimal\(.*\)")
 _PAIR = 2
 _ROW = "__deltaic_row"
+
+
+def rounds_run_here(fixpoint: Fixpoint) -> bool:
+    """Whether the rounds of a component can be."""
+    rounds = [part for _, parts in fixpoint.phases for part in parts]
+    return runs_here(node for part in rounds for node in (part.first, part.again) if node is not None)
 
 
 def runs_here(nodes: Iterable[Node]) -> bool:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from deltaic.algebra.nodes import State
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.choice import Choice, learnt_from
+from deltaic.app.coded import rounds_run_here
 from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.app.live import LiveTable
 from deltaic.app.settings import Settings
 from deltaic.app.sources import Source
 from deltaic.app.stored import (
+    DEPTH,
     create_sql,
     definition_moves,
     may_be_looked_up,
@@ -31,10 +33,10 @@ from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
-from deltaic.plan.iterating import evaluation_steps
+from deltaic.plan.iterating import evaluation_steps, fixpoints
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program, program_for
-from deltaic.plan.recursion import Recursion
+from deltaic.plan.reach import Reach
 from deltaic.plan.refreshing import known_of, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView
 from deltaic.sql.statements import Policy
@@ -242,23 +244,21 @@ class Planner:
             if program is None:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
             settings = Settings.of(self.warehouse.spark)
-            writers = self.writers(compiled, table, reads, stored, program, known, settings)
+            reach = self.reach(compiled.way, reads, stored, last, known, settings)
+            writers = self.writers(compiled, table, reads, stored, program, known, settings, reach)
             writer = min(writers, key=writers.__getitem__)
             stored = replace(stored, marked=writer == "marks")
             steps = [*refresh_steps(compiled.way, reads, stored, known), write_step(compiled, table, known)]
             mode, technique = "incremental", technique_name(compiled.way, known)
-            if compiled.way.recursion is None:
-                choice = Choice(
-                    technique,
-                    price_of_steps(steps, reads, stored, program, known, writers[writer]),
-                    price_of_full(compiled.way, reads, stored),
-                    learnt_from(table.log),
-                    writers,
-                )
-                dearer = choice.why_full(definition, reads, settings)
-                reasons.extend([dearer] if dearer else [])
-            elif definition.policy is Policy.AUTO:
-                reasons.extend(deep_deletion(compiled.way.recursion, reads, settings))
+            choice = Choice(
+                technique,
+                price_of_steps(steps, reads, stored, program, known, writers[writer], reach),
+                price_of_full(compiled.way, reads, stored, reach),
+                learnt_from(table.log),
+                writers,
+            )
+            dearer = choice.why_full(definition, reads, settings)
+            reasons.extend([dearer] if dearer else [])
         if reasons:
             mode, technique, steps = "full", "recompute", self.full_steps(compiled, reads, table)
         why = tuple(reasons)
@@ -277,6 +277,7 @@ class Planner:
         program: Program,
         known: Known,
         settings: Settings,
+        reach: Reach | None = None,
     ) -> dict[str, float]:
         """Who could write the delta, and what it would take. delta-rs writes the files anew that have a row to replace,
         marks only say which rows are gone; Spark does what neither can."""
@@ -290,8 +291,26 @@ class Planner:
             possible.append("marks")
         if settings.writer in possible:
             possible = [settings.writer]
-        delta = delta_rows(program, known)
+        delta = delta_rows(program, known, reach)
         return {name: price_of_write(name, way, delta, stored, snapshot.bytes or 0) for name in possible}
+
+    def reach(
+        self,
+        way: Maintenance,
+        reads: Mapping[str, SourceRead],
+        stored: StoredView,
+        last: Progress | None,
+        known: Known,
+        settings: Settings,
+    ) -> Reach | None:
+        """How far a change goes in the recursion of a view that has one."""
+        if way.recursion is None:
+            return None
+        rows = [read.rows for key, read in reads.items() if key in way.recursion.reads]
+        small = all(count is not None and count <= settings.rounds_here for count in (*rows, stored.rows))
+        here = self.use_rs and small and all(map(rounds_run_here, fixpoints(way, known)))
+        depth = last.figures.get(DEPTH) if last else None
+        return Reach.of(way.recursion, reads, stored.rows, depth, here=here)
 
     def full_steps(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> list[Step]:
         evaluate = evaluation_steps(compiled.recursion.components, reads)
@@ -320,18 +339,6 @@ def live_change(live: LiveTable, old: int, new: int, columns: Sequence[str]) -> 
 def evaluated_under(definition: Definition) -> tuple[object, ...]:
     """What the same expression must have in common to have the same value in two views."""
     return (definition.current_schema, *sorted(definition.settings.items()))
-
-
-def deep_deletion(recursion: Recursion, reads: Mapping[str, SourceRead], settings: Settings) -> list[Reason]:
-    """Where so much of a table changed that most of what is derived from it would be deleted first."""
-    if sum(read.rows or 0 for read in reads.values()) < settings.full_rows:
-        return []
-    found = []
-    for key in sorted(recursion.reads):
-        rows, changed = reads[key].rows, reads[key].change_rows
-        if rows and changed and changed > settings.over_deleted * rows and not reads[key].appends:
-            found.append(Reason(Code.COST, f"{changed:,} rows of {key}, which has {rows:,}, changed"))
-    return found
 
 
 def technique_name(way: Maintenance, known: Known) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltaic.algebra.nodes import WEIGHT, Node, Project, Scan, State
 from deltaic.algebra.nodes import keep as all_items
 from deltaic.algebra.recursion import PREFIX, Predicate, column
-from deltaic.app.coded import CodedEngine, Codes, runs_here
+from deltaic.app.coded import CodedEngine, Codes, rounds_run_here
 from deltaic.app.compile import Compiled
 from deltaic.app.desk import Desk
 from deltaic.app.fixpoint import Keep, Limits, iterate, name_relations
@@ -53,8 +53,7 @@ class Here(ABC):
         """Evaluates or maintains the predicates of a step, so that Spark has them or their changes under their names;
         None if that is Spark's to do."""
         assert step.fixpoint is not None
-        queries = [q for _, of in step.phases for part in of for q in (part.first, part.again) if q is not None]
-        if not self.limits.here or not runs_here(query.node for query in queries):
+        if not self.limits.here or not rounds_run_here(step.fixpoint):
             return None
         try:
             self.run(step, step.fixpoint)
@@ -197,8 +196,9 @@ def _change(number: int) -> str:
 
 
 @contextmanager
-def evaluated(session: SparkSession, compiled: Compiled, reads: Mapping[str, SourceRead]) -> Iterator[None]:
-    """The predicates of a query, for as long as a block reads them."""
+def evaluated(session: SparkSession, compiled: Compiled, reads: Mapping[str, SourceRead]) -> Iterator[list[Told]]:
+    """The predicates of a query, for as long as a block reads them; what their rounds found."""
+    told = list[Told]()
     with ExitStack() as stack:
 
         def keep(frame: DataFrame) -> DataFrame:
@@ -207,6 +207,6 @@ def evaluated(session: SparkSession, compiled: Compiled, reads: Mapping[str, Sou
 
         for step in evaluation_steps(compiled.recursion.components, reads):
             limits = Limits.of(Settings.of(session), reads, None)
-            if EvaluatedHere(session, limits, keep).iterate(step) is None:
-                iterate(session, step, limits, keep)
-        yield
+            here = EvaluatedHere(session, limits, keep).iterate(step)
+            told.extend(iterate(session, step, limits, keep) if here is None else here)
+        yield told

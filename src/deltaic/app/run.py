@@ -204,7 +204,7 @@ class Run:
             case WriteView():
                 if self.plan.mode == "full":
                     self.desk.live.name_all(self.compiled, self.plan.reads)
-                self.writing.tell(self.outcome.stages)
+                self.writing.tell(self.outcome.stages, self.outcome.rounds)
                 self.commit = self.writing.write(step, self.arrow, self.found)
             case _:
                 raise TypeError(f"the run has no case for {type(step).__name__}")

@@ -36,7 +36,7 @@ class Settings:
     rounds: int = 1_000
     """A recursion that still finds new rows after so many rounds is stopped."""
     rounds_here: int = 5_000_000
-    """Rows of a relation up to which the rounds of a recursion that only compares run in this process, not on Spark."""
+    """Rows of a relation up to which the rounds of a recursion run in this process, if they can, and not on Spark."""
     over_deleted: float = 0.5
     """A recursive view is recomputed if more than this share of its rows would have to be derived again."""
     writer: str = "auto"

@@ -16,7 +16,7 @@ from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
 from deltaic.app.here import evaluated
 from deltaic.app.live import LiveStates
-from deltaic.app.stored import create_sql, progress_of, recompute_sql
+from deltaic.app.stored import create_sql, progress_of, recompute_sql, with_depth
 from deltaic.errors import (
     DependencyError,
     ExistsError,
@@ -181,8 +181,8 @@ class Executor:
             live = LiveStates(self.warehouse.captures, session)
             with closing(live):
                 live.name_all(compiled, reads)
-                with evaluated(session, compiled, reads):
-                    table.apply_spark(session, sql, progress)
+                with evaluated(session, compiled, reads) as told:
+                    table.apply_spark(session, sql, with_depth(progress, told))
         self.catalog.register(definition)
 
     def check_policy(self, compiled: Compiled) -> None:

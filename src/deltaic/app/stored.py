@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
@@ -14,7 +15,10 @@ from deltaic.app.definition import PROPERTY
 from deltaic.app.why_full import digest
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT
+from deltaic.plan.reach import mean_round
+from deltaic.plan.recursion import Phase
 from deltaic.plan.refreshing import full_query
+from deltaic.plan.rounds import Told
 from deltaic.plan.steps import SourceRead, StoredView, WriteView
 from deltaic.store import partitions
 from deltaic.store.log import Log
@@ -143,6 +147,16 @@ def definition_moves(last: Progress) -> bool:
     return bool(last.figures.get("time_dependent"))
 
 
+DEPTH = "depth"
+"""Among the figures of a commit: in which round of its recursion a row of the view was found, on average."""
+
+
+def with_depth(progress: Progress, told: Sequence[Told]) -> Progress:
+    """After predicates were evaluated."""
+    depth = mean_round(told) if all(one.phase is Phase.EVALUATE for one in told) else None
+    return replace(progress, figures={**progress.figures, DEPTH: round(depth, 2)}) if depth else progress
+
+
 def progress_of(
     compiled: Compiled,
     states: Mapping[str, Snapshot],
@@ -158,6 +172,8 @@ def progress_of(
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
     figures["started"] = int(time.time() * 1000)
     figures.update(prices or {})
+    if last is not None and DEPTH in last.figures:
+        figures[DEPTH] = last.figures[DEPTH]
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
     if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:

@@ -13,8 +13,10 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from deltaic.algebra.expr import quote
 from deltaic.app.desk import Desk
 from deltaic.app.report import Reduced
+from deltaic.app.stored import with_depth
 from deltaic.plan.cost import WHOLE_ROWS
 from deltaic.plan.program import ARTIFACT, OP
+from deltaic.plan.rounds import Told
 from deltaic.plan.steps import WriteView
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.log import Commit
@@ -37,8 +39,10 @@ class Writing:
         self.whole_rows: int | None = None
         """How many rows a view has that was written whole, if they were here."""
 
-    def tell(self, stages: Sequence[Reduced]) -> None:
-        """The sizes of the relations that led to this commit, into it: explain shows them next time."""
+    def tell(self, stages: Sequence[Reduced], rounds: Sequence[Told]) -> None:
+        """The sizes of the relations that led to this commit, into it: explain shows them next time. And how deep the
+        recursion was."""
+        self.progress = with_depth(self.progress, rounds)
         if stages:
             figures = {**self.progress.figures, STAGES: [str(stage) for stage in stages]}
             self.progress = replace(self.progress, figures=figures)

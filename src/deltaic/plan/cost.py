@@ -15,6 +15,7 @@ from statistics import median
 from deltaic.algebra.nodes import Aggregate, Apply, Join, Node, Scan, State, walk
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program
+from deltaic.plan.reach import Reach
 from deltaic.plan.refreshing import without
 from deltaic.plan.steps import (
     Compute,
@@ -101,14 +102,16 @@ LAST, MOST = 5, 5.0
 """So many refreshes are looked back at; more than so many times off says that something else was slow."""
 
 
-def price_of_full(way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView) -> Predicted:
+def price_of_full(
+    way: Maintenance, reads: Mapping[str, SourceRead], view: StoredView, reach: Reach | None = None
+) -> Predicted:
     """The query run anew, and its rows instead of the stored ones."""
     nodes = walk(way.root)
-    scans = [_rows(reads[node.source].rows) for node in nodes if isinstance(node, Scan)]
+    scans = [_rows(reads[node.source].rows) for node in nodes if isinstance(node, Scan) and node.source in reads]
     stored = _rows(view.rows, 0)
     return Predicted(
         sum(SPARK_READ / 2 + SCANNED * count for count in scans),
-        QUERY + sum(_operator(node, reads) for node in nodes),
+        QUERY + sum(_operator(node, reads) for node in nodes) + (reach.evaluated if reach else 0.0),
         RS_MERGE if stored <= WHOLE_ROWS else OVERWRITE + WRITTEN * stored,
     )
 
@@ -124,7 +127,8 @@ def _operator(node: Node, reads: Mapping[str, SourceRead]) -> float:
 
 
 def _widest(node: Node, reads: Mapping[str, SourceRead]) -> float:
-    return max((_rows(reads[n.source].rows) for n in walk(node) if isinstance(n, Scan)), default=0.0)
+    scans = [n for n in walk(node) if isinstance(n, Scan) and n.source in reads]
+    return max((_rows(reads[scan.source].rows) for scan in scans), default=0.0)
 
 
 def price_of_steps(
@@ -134,11 +138,14 @@ def price_of_steps(
     program: Program,
     known: Known,
     writing: float,
+    reach: Reach | None = None,
 ) -> Predicted:
     """Steps that wait for something to be seen are taken to be run, but for those that look for equal rows; some of the
     times for groups that must be computed again; and every other time for what an algorithm may end before."""
-    delta = delta_rows(program, known)
+    delta = delta_rows(program, known, reach)
     whole = _spent(steps, reads, view, program, delta)
+    if reach is not None:
+        return Predicted(whole[0], whole[1] + reach.kept, writing, delta)
     sure = without(steps, _may_be_left_out)
     if len(sure) == len(steps):
         return Predicted(*whole, writing, delta)
@@ -193,8 +200,10 @@ def price_of_write(writer: str, way: Maintenance, delta: float, view: StoredView
     return MERGE + WRITTEN * (_rows(view.rows, 0) + rows)
 
 
-def delta_rows(program: Program, known: Known) -> float:
+def delta_rows(program: Program, known: Known, reach: Reach | None = None) -> float:
     """How many rows the widest of a refresh's deltas is thought to have."""
+    if reach is not None:
+        return reach.moved
     planned = [join.sizes.delta(range(join.sizes.count)) for join in program.joins]
     return float(max([*planned, sum(known.changes.values())]))
 
