@@ -152,7 +152,7 @@ class CodedEngine:
 
     # the change of a leaf
 
-    def learn_leaf(self, names: Mapping[str, str], new: pa.Table, change: pa.Table | None) -> None:
+    def learn_leaf(self, names: Mapping[str, str], new: pa.Table, change: pa.Table | None = None) -> None:
         """The relations of a leaf, under the names given for `new`, `old`, `gone` and `come`, from its rows now and the
         change that led to them: statement 2."""
         self.relations[names["new"]] = new

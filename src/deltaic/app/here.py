@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltaic.algebra.nodes import WEIGHT, Node, Project, Scan, State
-from deltaic.algebra.nodes import keep as all_items
+from deltaic.algebra.nodes import WEIGHT, Filter, Node, Project, Ref, Scan, State, with_leaves
 from deltaic.algebra.recursion import PREFIX, Predicate, column
-from deltaic.app.coded import CodedEngine, Codes, rounds_run_here
+from deltaic.app.coded import CodedEngine, Codes, rounds_run_here, runs_here
 from deltaic.app.compile import Compiled
 from deltaic.app.desk import Desk
 from deltaic.app.fixpoint import Keep, Limits, iterate, name_relations
@@ -22,9 +22,10 @@ from deltaic.app.reading import Reading
 from deltaic.app.scalars import NotHere
 from deltaic.app.settings import Settings
 from deltaic.delta.dred import Of, relation_of
+from deltaic.delta.rules import Derivation, ordered
 from deltaic.plan.iterating import evaluation_steps
 from deltaic.plan.maintain import Maintenance
-from deltaic.plan.recursion import Fixpoint, Phase, change_of, leaf_relation
+from deltaic.plan.recursion import Fixpoint, Phase, change_of, leaf_relation, placed
 from deltaic.plan.rounds import Rounds, Told
 from deltaic.plan.steps import Iterate, SourceRead
 from deltaic.plan.strata import STRATUM
@@ -76,20 +77,16 @@ class Here(ABC):
                 raise NotHere(f"more than {self.limits.here:,} rows")
             self.waiting[leaf_relation(number, of)] = rows, types
 
-    def encode(self) -> dict[str, pa.Table]:
+    def encode(self) -> None:
         by_type: dict[str, list[pa.ChunkedArray]] = {}
         for rows, types in self.waiting.values():
             for name, kind in types.items():
-                if kind:
-                    by_type.setdefault(kind, []).append(rows[name])
+                by_type.setdefault(kind, []).append(rows[name])
         for kind, columns in by_type.items():
             self.codes.learn(kind, columns)
-        coded = {
-            relation: pa.table({n: self.codes.encoded(kind, rows[n]) if kind else rows[n] for n, kind in types.items()})
-            for relation, (rows, types) in self.waiting.items()
-        }
-        self.engine.relations.update(coded)
-        return coded
+        for relation, (rows, types) in self.waiting.items():
+            coded = {name: self.codes.encoded(kind, rows[name]) for name, kind in types.items()}
+            self.engine.relations[relation] = pa.table(coded)
 
     def tell(self, p: Predicate, relation: str, rows: pa.Table) -> None:
         """Spark rows of a predicate, with their signs if they have such."""
@@ -120,47 +117,47 @@ class MaintainedHere(Here):
     def __init__(self, desk: Desk, reading: Reading, limits: Limits) -> None:
         super().__init__(desk.session, limits, desk.keep)
         self.desk, self.reading = desk, reading
+        self.scanned: dict[int, list[Node]] = {}
+        """Leaves that are computed here, by number: their rows and, if they changed, their change, over a table's."""
 
     def run(self, step: Iterate, fixpoint: Fixpoint) -> None:
-        here = [self.read_leaf(step, number, node) for number, node in enumerate(fixpoint.read)]
+        moved = {name for name, _ in step.relations}
+        for number, node in enumerate(fixpoint.read):
+            changed = leaf_relation(number, Of.GONE) in moved
+            if not self.scan_leaf(number, node, changed):
+                self.read(step, number, node, *((Of.NEW, Of.GONE, Of.COME, Of.OLD) if changed else (Of.NEW,)))
         for p in fixpoint.component.predicates:
             self.read_old(p)
-        coded = self.encode()
-        for number in (number for number, changed in enumerate(here) if changed):
+        self.encode()
+        for number, trees in self.scanned.items():
             names = {of.value: leaf_relation(number, of) for of in (Of.NEW, Of.OLD, Of.GONE, Of.COME)}
-            self.engine.learn_leaf(names, coded[names["new"]], coded[_change(number)])
+            self.engine.learn_leaf(names, *map(self.engine.evaluate, trees))
         self.rounds.maintain(dict(step.phases))
         for p in fixpoint.component.predicates:
             self.tell(p, change_of(p), self.engine.changes[p.source])
             self.tell_states(step, p)
 
-    def read_leaf(self, step: Iterate, number: int, node: Node) -> bool:
-        """The relations of a leaf; whether its change is here as it was read, and is to be made a change of sets."""
-        types = {column(n): f.type for n, f in enumerate(node.schema)}
-        changed = any(name == leaf_relation(number, Of.GONE) for name, _ in step.relations)
-        new = self.scanned(node, State.NEW)
-        change = self.scanned(node, State.CHANGE) if changed else None
-        if new is None or (changed and change is None):
-            self.read(step, number, node, *((Of.NEW, Of.GONE, Of.COME, Of.OLD) if changed else (Of.NEW,)))
+    def scan_leaf(self, number: int, node: Node, changed: bool) -> bool:
+        """A leaf that chooses and computes from the rows of one table: whether they, and their change, are here."""
+        scan = _scanned_below(node)
+        if scan is None:
             return False
-        self.waiting[leaf_relation(number, Of.NEW)] = new, types
-        if change is not None:
-            self.waiting[_change(number)] = change, {**types, WEIGHT: ""}
-        return changed
-
-    def scanned(self, node: Node, state: State) -> pa.Table | None:
-        """The rows of a leaf that is columns of a table, if they are here."""
-        items = node.items if isinstance(node, Project) else all_items(node)
-        scan = node.input if isinstance(node, Project) else node
-        if not isinstance(scan, Scan) or scan.source.startswith(PREFIX):
-            return None
-        rows = self.reading.here(replace(scan, state=state))
-        names = [item.expr.column for item in items]
-        if rows is None or None in names:
-            return None
-        origins = {c.field.name: c.origin for c in scan.scanned}
-        found = {column(n): rows[origins[str(name)]] for n, name in enumerate(names)}
-        return pa.table({**found, WEIGHT: rows[WEIGHT]} if state is State.CHANGE else found)
+        trees: list[Node] = [placed(node)]
+        if changed:
+            delta = Derivation(frozenset({scan.source})).delta(node)
+            assert delta is not None
+            trees.append(placed(ordered(delta, node.columns), WEIGHT))
+        for place, state in enumerate((State.NEW, State.CHANGE)[: len(trees)]):
+            read = replace(scan, state=state)
+            rows, ref = self.reading.here(read), Ref(f"__deltaic_leaf{number}_{state.value}_rows", read.schema)
+            trees[place] = with_leaves(trees[place], partial(_instead_of_scan, ref))
+            if rows is None or not runs_here([trees[place]]):
+                return False
+            origins = {c.field.name: c.origin for c in scan.scanned}
+            named = {f.name: rows[origins.get(f.name, f.name)] for f in ref.schema}
+            self.waiting[ref.name] = pa.table(named), {f.name: f.type for f in ref.schema}
+        self.scanned[number] = trees
+        return True
 
     def read_old(self, p: Predicate) -> None:
         """The predicate as it was, out of the view's table."""
@@ -191,8 +188,14 @@ class MaintainedHere(Here):
         self.session.sql(f"{left} UNION ALL {come}").createOrReplaceTempView(new)
 
 
-def _change(number: int) -> str:
-    return f"__deltaic_leaf{number}_change"
+def _scanned_below(node: Node) -> Scan | None:
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return node if isinstance(node, Scan) and not node.source.startswith(PREFIX) else None
+
+
+def _instead_of_scan(ref: Ref, leaf: Node) -> Node:
+    return ref if isinstance(leaf, Scan) else leaf
 
 
 @contextmanager

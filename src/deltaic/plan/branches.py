@@ -10,6 +10,7 @@ from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.delta.rules import Binding, net, sum_of, with_weight
 from deltaic.plan.maintain import Maintenance, Way
+from deltaic.plan.recursion import placed
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,6 @@ def branches(way: Maintenance) -> list[Node] | None:
     if way.way is not Way.ROWS or way.marks or way.strata or way.recursion is not None:
         return None
     return [simplify(prune(placed(tree))) for tree in taken_apart(way.root)]
-
-
-def placed(node: Node) -> Project:
-    """The columns by their places: those of branches have other names."""
-    return Project(node, tuple(Item(f"c{n}", col(f.name), f.type, f.nullable) for n, f in enumerate(node.schema)))
 
 
 def taken_apart(node: Node) -> list[Node]:

@@ -14,8 +14,9 @@ from deltaic.algebra.expr import Expr, col
 from deltaic.algebra.nodes import Aggregate, Item, Node, Project, Scan, ScanColumn, Window, walk
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
-from deltaic.plan.branches import placed, taken_apart
+from deltaic.plan.branches import taken_apart
 from deltaic.plan.maintain import VIEW, Maintenance, Way
+from deltaic.plan.recursion import placed
 
 
 @dataclass(frozen=True)

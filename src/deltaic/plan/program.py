@@ -45,6 +45,7 @@ from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
 from deltaic.plan.kept import KEPT, Body, body_of, timed_bindings
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
+from deltaic.plan.reach import USUAL_DEPTH
 from deltaic.plan.recursion import PredicateRows, Recursion
 from deltaic.plan.strata import STRATUM, Layers, expanded
 
@@ -389,9 +390,18 @@ def _applying(way: Maintenance, known: Known) -> Program | None:
     )
 
 
+def _known_of_predicates(known: Known, moved: frozenset[str]) -> Known:
+    """How much of predicates changes is guessed: the share of the sources that did, some rounds on."""
+    changes = known.changes
+    if known.changed <= changes.keys() and VIEW in known.rows:
+        shares = [changes[name] / max(known.rows.get(name, 0), 1) for name in known.changed]
+        changes = {**changes, **dict.fromkeys(moved, int(known.rows[VIEW] * min(1.0, USUAL_DEPTH * sum(shares))))}
+    return replace(known, changed=known.changed | moved, changes=changes)
+
+
 def _over_predicates(way: Maintenance, recursion: Recursion, known: Known) -> Program | None:
     """What is above predicates whose changes are there: to it they are tables."""
-    known = replace(known, changed=known.changed | recursion.moved(known.changed, known.altered.predicates))
+    known = _known_of_predicates(known, recursion.moved(known.changed, known.altered.predicates))
     if way.layered is None:
         return program_for_way(way, known)
     derivation = way.layered.derivation(known)

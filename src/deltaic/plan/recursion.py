@@ -122,11 +122,11 @@ class Leaves:
         """All relations of all leaves."""
         found: list[Binding] = []
         for number, node in enumerate(self.nodes):
-            found.append(Binding(leaf_relation(number, Of.NEW), _placed(node)))
+            found.append(Binding(leaf_relation(number, Of.NEW), placed(node)))
             delta = self.derivation.delta(node)
             if delta is None:
                 continue
-            moved = Binding(f"__deltaic_leaf{number}_moved", net(_placed(ordered(delta, node.columns), WEIGHT)))
+            moved = Binding(f"__deltaic_leaf{number}_moved", net(placed(ordered(delta, node.columns), WEIGHT)))
             counted = Binding(f"__deltaic_leaf{number}_counted", _counted(number, node, moved))
             found.extend([*self.derivation.bindings, moved, counted, *_sides(number, node, counted)])
             self.derivation.bindings.clear()
@@ -145,8 +145,8 @@ def _fields(node: Node) -> tuple[Field, ...]:
     return tuple(Field(column(n), f.type) for n, f in enumerate(node.schema))
 
 
-def _placed(node: Node, *more: str) -> Project:
-    """The columns by their places."""
+def placed(node: Node, *more: str) -> Project:
+    """The columns by their places, and some by their names."""
     named = [f for f in node.schema if f.name not in more]
     items = [Item(column(n), col(f.name), f.type, f.nullable) for n, f in enumerate(named)]
     return Project(node, (*items, *(pass_through(node.fields[name]) for name in more)))
