@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltaic.algebra.nodes import State
-from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
 from deltaic.app.choice import Choice, learnt_from
 from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
@@ -108,6 +108,12 @@ class Planner:
             reasons.append(compiled.way)
         elif not reasons and not same_columns(table, compiled):
             reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
+        try:
+            return self.decided(definition, compiled, table, last, reads, reasons, states)
+        except RecursionError:
+            reasons.append(too_deep())
+        except NotLowered as large:
+            reasons.append(large.reason)
         return self.decided(definition, compiled, table, last, reads, reasons, states)
 
     def compiled(self, definition: Definition) -> Compiled:
