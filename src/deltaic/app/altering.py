@@ -122,7 +122,7 @@ class Alteration:
         else:
             program = Program((branch_delta(way, change, DELTA),)) if change.removed or change.added else None
         own = {key: state for key, state in states.items() if key in self.new.sources}
-        progress = progress_of(self.new, own, last, mode="incremental", technique=_told(change), reasons=())
+        progress = progress_of(self.new, own, last.refresh + 1, mode="incremental", technique=_told(change), reasons=())
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
         if program is None:
             return Plan(self.new.definition, compiled, "noop", _told(change), (), reads, [], table, progress, paths)
@@ -148,7 +148,7 @@ class Alteration:
 
     def define(self, table: ViewTable, definition: Definition) -> None:
         told = f"{text_literal(PROPERTY)} = {text_literal(definition.to_json())}"
-        self.warehouse.spark.sql(f"ALTER TABLE {table.ref.relation} SET TBLPROPERTIES ({told})")
+        self.warehouse.catalog.run(f"ALTER TABLE {table.ref.relation} SET TBLPROPERTIES ({told})")
 
     def run(self) -> bool:
         """Whether it was done."""
@@ -168,7 +168,7 @@ class Alteration:
         except BaseException:
             self.define(plan.table, self.old)
             raise
-        self.warehouse.catalog.register(self.new.definition)
+        self.warehouse.catalog.register(self.old.schema, self.old.name)
         return True
 
 

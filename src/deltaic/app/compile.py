@@ -17,8 +17,9 @@ from deltaic.algebra.nodes import sources as sources_of
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
 from deltaic.algebra.recursion import PREFIX, Component
-from deltaic.app.catalog import RESERVED, Catalog
+from deltaic.app.catalog import Catalog
 from deltaic.app.definition import INTERVAL, KEY, REFERS, Definition, references_in
+from deltaic.app.names import RESERVED
 from deltaic.app.recursive import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.settings import Settings
 from deltaic.app.sources import Source, SourceCatalog, UniqueOf

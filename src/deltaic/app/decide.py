@@ -269,7 +269,8 @@ class Planner:
             mode, technique, steps = "full", "recompute", self.full_steps(compiled, reads, table)
         why = tuple(reasons)
         prices = choice.recorded() if choice else None
-        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why, prices=prices)
+        number = last.refresh + 1 if last else table.next_refresh()
+        progress = progress_of(compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices)
         return Plan(
             definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
         )

@@ -146,7 +146,7 @@ def definition_moves(last: Progress) -> bool:
 def progress_of(
     compiled: Compiled,
     states: Mapping[str, Snapshot],
-    last: Progress | None,
+    number: int,
     *,
     mode: str,
     technique: str,
@@ -163,7 +163,7 @@ def progress_of(
     if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:
         figures["time_dependent"] = True
     return Progress(
-        refresh=last.refresh + 1 if last else 1,
+        refresh=number,
         sources=sources,
         technique=technique,
         figures=figures,

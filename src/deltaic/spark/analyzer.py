@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ from pyspark.sql.types import DataType, StructType
 
 from deltaic.algebra.nodes import Field
 from deltaic.algebra.reasons import PARTS, NotLowered, too_large
-from deltaic.errors import DeltaicError, NameProblem, ParseError, Position
+from deltaic.errors import DeltaicError, NameProblem, ParseError, Position, UnsupportedError
 from deltaic.sql.parse import Text
 
 if TYPE_CHECKING:
@@ -26,6 +28,17 @@ def is_too_deep(error: Exception) -> bool:
     return any(word in str(error) for word in ("StackOverflowError", "FAILED_TO_PARSE_TOO_COMPLEX"))
 
 
+@contextmanager
+def enough_stack() -> Iterator[None]:
+    """Where Spark computes a view: running out of stack is an error that says what to do."""
+    try:
+        yield
+    except Exception as error:  # classic and Connect sessions raise from different class trees
+        if is_too_deep(error):
+            raise UnsupportedError("Spark has not enough stack to compute the view", hint=STACK) from None
+        raise
+
+
 _AROUND = "SELECT * FROM ("
 
 
@@ -36,7 +49,7 @@ class Analyzer:
     def schema(self, query: str) -> StructType:
         """The schema of a user's query; an error of its own is raised as Deltaic's, with its place.
 
-        Spark runs a statement as soon as it sees one. In parentheses there can be queries only, whatever the text is."""
+        Spark runs a statement as soon as it sees one. In parentheses there can be queries only."""
         try:
             return self.spark.sql(f"{_AROUND}{query}\n)").schema
         except Exception as error:  # a classic session hands errors of Java's on as they are

@@ -89,9 +89,8 @@ def _joined(spans: Sequence[Span] | Iterator[Span]) -> set[Span]:
     """Two that touch as one: 'it''s' is one literal to Spark, and two to sqlglot."""
     found: list[Span] = []
     for start, end in spans:
-        if found and found[-1][1] == start:
-            start = found.pop()[0]
-        found.append((start, end))
+        touches = bool(found) and found[-1][1] == start
+        found.append((found.pop()[0] if touches else start, end))
     return set(found)
 
 

@@ -199,6 +199,14 @@ class ViewTable:
                 raise told from error
             return self._own_commit(progress, before)
 
+    def next_refresh(self) -> int:
+        """The number of the next refresh: one more than the last one's or, if no commit tells that, one that none can
+        have had. A refresh is a commit, and the first, of version 0, has number 1."""
+        newest = self._newest()
+        marked = last_commit_with_marker(self.log) if newest >= 0 else None
+        last = Progress.of(marked.commit) if marked else None
+        return last.refresh + 1 if last else newest + 2
+
     def _newest(self) -> int:
         try:
             return self.log.version()
