@@ -137,6 +137,12 @@ class ConcurrentRefresh(DeltaicError):
     code = "CONCURRENT"
 
 
+class DefinitionDamaged(DeltaicError):
+    """The definition in the properties of a view's table is not one that Deltaic wrote."""
+
+    code = "DEFINITION"
+
+
 class ConfigurationError(DeltaicError):
     """A property or argument whose value is not allowed."""
 

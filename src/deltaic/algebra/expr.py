@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+
+from deltaic.algebra.reasons import NotLowered, too_large
+
+LONGEST = 100_000
+"""Parts that an expression may have: a name that stands for another twice, and that for a third, doubles them."""
 
 
 def quote(name: str) -> str:
@@ -37,7 +43,7 @@ class Expr:
         if not self.parts:
             raise ValueError("an expression cannot be empty")
 
-    @property
+    @cached_property
     def columns(self) -> frozenset[str]:
         return frozenset(part.name for part in self.parts if isinstance(part, Col))
 
@@ -49,7 +55,7 @@ class Expr:
                 return name
         return None
 
-    @property
+    @cached_property
     def sql(self) -> str:
         return "".join(quote(part.name) if isinstance(part, Col) else part for part in self.parts)
 
@@ -68,7 +74,7 @@ class Expr:
             else:
                 unstable = unstable or replacement.unstable
                 parts.extend(("(", *replacement.parts, ")"))
-        return Expr(tuple(parts), unstable)
+        return _of_parts(parts, unstable)
 
     def __str__(self) -> str:
         return "".join(part.name if isinstance(part, Col) else part for part in self.parts)
@@ -91,6 +97,13 @@ def join_parts(*pieces: str | Expr, unstable: bool = False) -> Expr:
             unstable = unstable or piece.unstable
         else:
             parts.append(piece)
+    return _of_parts(parts, unstable)
+
+
+def _of_parts(parts: list[str | Col], unstable: bool) -> Expr:
+    if len(parts) > LONGEST:
+        what = f"an expression of it has more than {LONGEST:,} parts, if the names in it are written out"
+        raise NotLowered(too_large(what))
     return Expr(tuple(parts), unstable)
 
 

@@ -23,6 +23,7 @@ Keys = frozenset[frozenset[str]]
 Declared = Mapping[str, tuple[frozenset[str], ...]]
 """Keys of sources, as sets of their columns."""
 _NONE: Keys = frozenset()
+_MOST = 16
 
 
 @dataclass(frozen=True)
@@ -68,5 +69,11 @@ def keys(node: Node, declared: Declared) -> Keys:
             return keys(node.left, declared)
         case Join(kind=JoinKind.INNER | JoinKind.LEFT):
             both = product(keys(node.left, declared), keys(node.right, declared))
-            return frozenset(left | right for left, right in both)
+            return _smallest(left | right for left, right in both)
     return _NONE
+
+
+def _smallest(found: Iterable[frozenset[str]]) -> Keys:
+    """Some of many: a join has as many as one side has times as many as the other has."""
+    every = frozenset(found)
+    return every if len(every) <= _MOST else frozenset(sorted(every, key=lambda key: (len(key), sorted(key)))[:_MOST])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import Union
+from typing import ClassVar, Union
 
 from deltaic.algebra.expr import Expr, col, text
 
@@ -81,7 +81,22 @@ class Item:
 
 
 class _Node(ABC):
-    """What all nodes share: derived columns and a check at construction."""
+    """What all nodes share: derived columns, a check at construction, and a hash that is computed once.
+
+    Rules remember what they made of a node by the node itself, at every level of a tree: without the hashes of what is
+    below it, each time one is looked up would be a walk through all of its tree."""
+
+    __match_args__: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls) -> None:
+        type.__setattr__(cls, "__hash__", _Node.__hash__)  # a dataclass leaves a class that it has
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((type(self), *(getattr(self, name) for name in self.__match_args__)))
 
     @property
     @abstractmethod
@@ -92,6 +107,10 @@ class _Node(ABC):
         return tuple(field.name for field in self.schema)
 
     @cached_property
+    def column_set(self) -> frozenset[str]:
+        return frozenset(self.columns)
+
+    @cached_property
     def fields(self) -> dict[str, Field]:
         return {field.name: field for field in self.schema}
 
@@ -100,15 +119,14 @@ class _Node(ABC):
         return ()
 
     def _check_unique(self) -> None:
-        if len(set(self.columns)) != len(self.columns):
+        if len(self.column_set) != len(self.columns):
             raise ValueError(f"{type(self).__name__} has a column twice: {', '.join(self.columns)}")
 
 
 def _check_refs(node: _Node, expr: Expr | None, *sources: _Node) -> None:
     if expr is None:
         return
-    known = {name for source in sources for name in source.columns}
-    missing = expr.columns - known
+    missing = expr.columns.difference(*(source.column_set for source in sources))
     if missing:
         raise ValueError(f"{type(node).__name__} refers to {sorted(missing)}, which its input does not have")
 
@@ -213,7 +231,7 @@ class Filter(_Node):
     def __post_init__(self) -> None:
         _check_refs(self, self.predicate, self.input)
 
-    @property
+    @cached_property
     def schema(self) -> tuple[Field, ...]:
         return self.input.schema
 
@@ -233,7 +251,7 @@ class Join(_Node):
 
     def __post_init__(self) -> None:
         _check_refs(self, self.on, self.left, self.right)
-        if set(self.left.columns) & set(self.right.columns):
+        if not self.left.column_set.isdisjoint(self.right.column_set):
             raise ValueError("both sides of a join have a column of the same name")
 
     @cached_property

@@ -24,6 +24,7 @@ class Code(Enum):
     RECURSION = "a recursion that is no set of rows, or has rules of a form that DRed is not for"
     UNGROUPABLE_TYPE = "a column whose type cannot be grouped or compared"
     UNSUPPORTED_SYNTAX = "a form of SQL that has no lowering to the algebra"
+    TOO_LARGE = "a query so large or so deep that its delta could not be planned in bounded time"
     SEMANTICS = "Spark reads the lowered query as another one than the text"
     POLICY = "the refresh policy or the caller asked for a recompute"
     DEFINITION_CHANGED = "the definition changed since the last refresh"
@@ -54,8 +55,20 @@ class Reason:
         return f"{self.code.name}: {self.detail}{place}.{hint}"
 
 
+PARTS = "Make materialized views of its parts, and one over them."
+
+
+def too_large(detail: str) -> Reason:
+    return Reason(Code.TOO_LARGE, detail, hint=PARTS)
+
+
+def too_deep() -> Reason:
+    """For a RecursionError: not even the depth is known."""
+    return too_large("it is nested too deeply")
+
+
 class NotLowered(Exception):
-    """Raised while lowering: the query is valid but has no algebra, so it can only be recomputed."""
+    """The query is valid but has no algebra, or one that is too large, so it can only be recomputed."""
 
     def __init__(self, reason: Reason) -> None:
         self.reason = reason

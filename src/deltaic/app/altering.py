@@ -23,7 +23,7 @@ from deltaic.app.decide import Plan, Planner, first_reads
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.refresh import Refresher
 from deltaic.app.settings import Settings
-from deltaic.app.stored import create_sql, progress_of, same_columns, stored_view, write_step
+from deltaic.app.stored import create_sql, depth_of, progress_of, same_columns, stored_view, write_step
 from deltaic.delta.dred import AlteredRules
 from deltaic.plan.branches import AlteredBranches, branch_delta, branches
 from deltaic.plan.columns import AlteredColumns, altered_columns
@@ -136,7 +136,15 @@ class Alteration:
         else:
             program = Program((branch_delta(way, change, DELTA),)) if change.removed or change.added else None
         own = {key: state for key, state in states.items() if key in self.new.sources}
-        progress = progress_of(self.new, own, last, mode="incremental", technique=_told(change), reasons=())
+        progress = progress_of(
+            self.new,
+            own,
+            last.refresh + 1,
+            mode="incremental",
+            technique=_told(change),
+            reasons=(),
+            depth=depth_of(last),
+        )
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
         if program is None:
             return Plan(self.new.definition, compiled, "noop", _told(change), (), reads, [], table, progress, paths)
@@ -160,7 +168,7 @@ class Alteration:
         title = "write the view's own rows with its new columns"
         steps: list[Step] = [WriteView(title, create_sql(self.new, table, query), whole=True)]
         told = _told(change)
-        progress = progress_of(self.new, states, last, mode="incremental", technique=told, reasons=())
+        progress = progress_of(self.new, states, last.refresh + 1, mode="incremental", technique=told, reasons=())
         return Plan(self.new.definition, self.new, "incremental", told, (), reads, steps, table, progress)
 
     def unchanged(self, key: str, read: SourceRead, before: Compiled) -> SourceRead:
@@ -175,7 +183,7 @@ class Alteration:
 
     def define(self, table: ViewTable, definition: Definition) -> None:
         told = f"{text_literal(PROPERTY)} = {text_literal(definition.to_json())}"
-        self.warehouse.spark.sql(f"ALTER TABLE {table.ref.relation} SET TBLPROPERTIES ({told})")
+        self.warehouse.catalog.run(f"ALTER TABLE {table.ref.relation} SET TBLPROPERTIES ({told})")
 
     def run(self) -> bool:
         """Whether it was done."""
@@ -190,7 +198,7 @@ class Alteration:
             refresher.execute(plan)
         else:
             self.redefine(plan, plan.progress, refresher)
-        self.warehouse.catalog.register(self.new.definition)
+        self.warehouse.catalog.register(self.old.schema, self.old.name)
         return True
 
     def redefine(self, plan: Plan, progress: Progress, refresher: Refresher) -> None:

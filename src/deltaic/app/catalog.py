@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -17,15 +18,18 @@ from pyspark.errors import PySparkException
 from deltaic.algebra.expr import quote
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.live import ENDING, LiveTable
-from deltaic.errors import DependencyError, MissingError, NameProblem
+from deltaic.app.names import RESERVED, check_name
+from deltaic.errors import ConfigurationError, DefinitionDamaged, DependencyError, MissingError, NameProblem
+from deltaic.spark.session import LITERALLY
 from deltaic.store.log import Log
 from deltaic.store.quoting import text_literal
 from deltaic.store.table import TableRef, table_at, table_named
+from deltaic.store.view import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RESERVED = "__deltaic_"
+_log = logging.getLogger(__name__)
 CAPTURED = "captured"
 """The kind of hidden table that a live source is captured into."""
 
@@ -45,10 +49,8 @@ class Catalog(ABC):
         if len(prefix) > 1 and prefix[0].lower() != "spark_catalog":
             raise NameProblem(f"views live in the session's catalog, not in {prefix[0]}")
         schema = prefix[-1] if prefix else self.current_schema()
-        if name.lower().startswith(RESERVED) or schema.lower().startswith(RESERVED):
-            raise NameProblem(f"names that begin with {RESERVED} are Deltaic's own")
-        if not name.strip() or any(c in name for c in "/\\\0") or name in (".", ".."):
-            raise NameProblem(f"{name!r} cannot be the name of a view")
+        check_name(schema, "a schema")
+        check_name(name, "a view")
         return schema, name
 
     @abstractmethod
@@ -73,35 +75,56 @@ class Catalog(ABC):
             found = False
         return "a table or view" if found else None
 
-    def definition(self, schema: str, name: str) -> Definition:
-        """What the view of that name is, as its newest properties say."""
+    def found(self, schema: str, name: str) -> tuple[str, str]:
+        """Schema and name of a view as they are written there."""
         for found in self.view_names():
             if (found[0].lower(), found[1].lower()) == (schema.lower(), name.lower()):
-                return self.read_definition(self.view_ref(*found))
+                return found
         raise MissingError(f"there is no materialized view {schema}.{name}")
 
-    def read_definition(self, ref: TableRef) -> Definition:
-        return Definition.from_json(Log(ref, self.spark).snapshot().properties[PROPERTY])
+    def definition(self, schema: str, name: str) -> Definition:
+        """What the view of that name is, as its newest properties say."""
+        return self.read_definition(*self.found(schema, name))
 
-    def register(self, definition: Definition) -> None:
+    def read_definition(self, schema: str, name: str) -> Definition:
+        snapshot = Log(self.view_ref(schema, name), self.spark).snapshot()
+        return _definition_in(snapshot.properties, schema, name)
+
+    def register(self, schema: str, name: str) -> None:
         """Lets people read the view by its name: a Spark VIEW that shows the user's columns only."""
-        comment = f" COMMENT {text_literal(definition.comment)}" if definition.comment else ""
-        kind, name = _reader(definition.schema, definition.name)
-        self.spark.sql(f"CREATE OR REPLACE {kind} {name}{comment} AS {self.reading(definition)}")
+        select, comment = self._reading(schema, name)
+        told = f" COMMENT {text_literal(comment)}" if comment else ""
+        kind, reader = _reader(schema, name)
+        self.run(f"CREATE OR REPLACE {kind} {reader}{told} AS {select}")
 
-    def reading(self, definition: Definition) -> str:
+    def reading(self, schema: str, name: str) -> str:
         """The SELECT that gives what people see: the query's columns, and only the rows that are shown."""
-        ref = self.view_ref(definition.schema, definition.name)
-        columns = ", ".join(quote(column) for column in definition.columns)
-        shown = Log(ref, self.spark).snapshot().shown
-        return f"SELECT {columns} FROM {ref.relation}" + (f" WHERE {quote(shown)}" if shown else "")
+        return self._reading(schema, name)[0]
+
+    def _reading(self, schema: str, name: str) -> tuple[str, str | None]:
+        """With the view's comment. What a view holds can be read, whatever became of its definition."""
+        ref = self.view_ref(schema, name)
+        snapshot = Log(ref, self.spark).snapshot()
+        comment: str | None = None
+        columns: Sequence[str] = [c for c in snapshot.columns if not c.lower().startswith(RESERVED)]
+        try:
+            definition = _definition_in(snapshot.properties, schema, name)
+            columns, comment = definition.columns, definition.comment
+        except DefinitionDamaged as problem:
+            _log.warning("%s", problem.what)
+        where = f" WHERE {quote(snapshot.shown)}" if snapshot.shown else ""
+        return f"SELECT {', '.join(map(quote, columns))} FROM {ref.relation}{where}", comment
 
     def register_odd_names(self, session: SparkSession) -> None:
         """Temporary readers are one session's own; another that runs a view's query needs them too."""
         for schema, name in self.view_names():
             if not _is_plain(schema, name):
-                definition = self.definition(schema, name)
-                session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS {self.reading(definition)}")
+                session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS {self.reading(schema, name)}")
+
+    def run(self, sql: str) -> None:
+        """A statement of Deltaic's own in the user's session: what is quoted in it stays as it is."""
+        with with_settings(self.spark, LITERALLY):
+            self.spark.sql(sql)
 
     def unregister(self, schema: str, name: str) -> None:
         self.spark.sql(f"DROP VIEW IF EXISTS {_reader(schema, name)[1]}")
@@ -124,12 +147,28 @@ class Catalog(ABC):
         """Deletes such a table of a view, if it is there."""
 
     @abstractmethod
-    def remove(self, definition: Definition) -> None:
+    def remove(self, schema: str, name: str) -> None:
         """Deletes a view's table."""
 
     @abstractmethod
     def prepare(self, schema: str, name: str) -> None:
         """Makes room for a view's table: what an interrupted CREATE left is taken away."""
+
+
+def _definition_in(properties: Mapping[str, str], schema: str, name: str) -> Definition:
+    """A damaged one is an error that says what to do: whatever stands there, nothing is done by it."""
+    try:
+        definition = Definition.from_json(properties[PROPERTY])
+        if (definition.schema.lower(), definition.name.lower()) != (schema.lower(), name.lower()):
+            raise ConfigurationError(f"it is that of {definition.full_name}")
+    except ConfigurationError as problem:
+        raise DefinitionDamaged(
+            f"the definition of {schema}.{name}, {PROPERTY} of its table, cannot be used: {problem.what}",
+            hint=problem.hint
+            or "What the view holds can be read. CREATE OR REPLACE MATERIALIZED VIEW makes it anew, "
+            "DROP MATERIALIZED VIEW takes it away.",
+        ) from None
+    return definition
 
 
 def _is_plain(schema: str, name: str) -> bool:
@@ -154,10 +193,10 @@ class LocalCatalog(Catalog):
         (self.root / "default").mkdir(parents=True, exist_ok=True)
         (self.root / ".deltaic").mkdir(exist_ok=True)
         shutil.rmtree(self.root / ".deltaic" / "trash", ignore_errors=True)
-        self.spark.sql(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
+        self.run(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
         for schema in self.schemas():
             location = text_literal(str(self.root / schema))
-            self.spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)} LOCATION {location}")
+            self.run(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)} LOCATION {location}")
             for name, folder in self.tables(schema):
                 self.attach(schema, name, folder)
             for file in (self.root / schema).glob(f"*{ENDING}"):
@@ -165,7 +204,7 @@ class LocalCatalog(Catalog):
 
     def live(self, schema: str, name: str) -> LiveTable | None:
         file = self.root / schema / f"{name}{ENDING}"
-        if not file.is_file():
+        if file.parent.parent != self.root or file.name != f"{name}{ENDING}" or not file.is_file():
             return None
         return LiveTable.read(file, f"{schema}.{name}".lower(), str(self.hidden(CAPTURED, schema, name)[0].path))
 
@@ -180,22 +219,25 @@ class LocalCatalog(Catalog):
 
     def show_live(self, schema: str, name: str) -> None:
         """So that Spark knows its columns; whoever reads it by its name is told where it is."""
-        live = self.live(schema, name)
+        try:
+            live = self.live(schema, name)
+        except ConfigurationError as problem:  # whoever reads it is told again
+            _log.warning("%s", problem.what)
+            return
         assert live is not None
         told = text_literal(f"{schema}.{name} is in {live.table.server}: read it there, or by a materialized view")
         fields = [f for f in Log(live.ref).snapshot().fields if not f["name"].startswith(RESERVED)]
         columns = ", ".join(f"CAST(NULL AS {f['type']}) AS {quote(f['name'])}" for f in fields)
         view = f"SELECT {columns} FROM range(1) WHERE raise_error({told}) IS NULL"
-        self.spark.sql(f"CREATE OR REPLACE VIEW {quote(schema)}.{quote(name)} AS {view}")
+        self.run(f"CREATE OR REPLACE VIEW {quote(schema)}.{quote(name)} AS {view}")
 
     def attach(self, schema: str, name: str, folder: Path) -> None:
         ref = table_at(folder, f"{schema}.{name}")
-        definition = Log(ref, self.spark).snapshot().properties.get(PROPERTY)
-        if definition is not None:
-            self.register(Definition.from_json(definition))
+        if self.is_view(ref):
+            self.register(schema, name)
             return
         location = text_literal(str(folder))
-        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}")
+        self.run(f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}")
 
     def close(self) -> None:
         """Empties Spark's catalog; tables are attached by LOCATION, so their data stays."""
@@ -220,8 +262,8 @@ class LocalCatalog(Catalog):
         """Name and folder of each Delta table; a link names a folder elsewhere."""
         for entry in sorted(os.scandir(self.root / schema), key=lambda e: e.name):
             if entry.name.endswith(LINK) and entry.is_file():
-                target = Path(json.loads(Path(entry.path).read_text())["location"])
-                if _is_table(target):
+                target = _linked(Path(entry.path))
+                if target is not None and _is_table(target):
                     yield entry.name.removesuffix(LINK), target
             elif entry.is_dir() and _is_table(Path(entry.path)):
                 yield entry.name, Path(entry.path)
@@ -267,8 +309,8 @@ class LocalCatalog(Catalog):
         if folder.exists():
             self.discard(folder)
 
-    def remove(self, definition: Definition) -> None:
-        self.discard(self.folder(definition.schema, definition.name))
+    def remove(self, schema: str, name: str) -> None:
+        self.discard(self.folder(schema, name))
 
     def discard(self, folder: Path) -> None:
         """Gone at once, by a rename; the files follow."""
@@ -295,7 +337,9 @@ class LocalCatalog(Catalog):
             self.discard(folder)
 
     def make_schema(self, name: str) -> None:
-        (self.root / name).mkdir(exist_ok=True)
+        """Spark's names ignore case: two folders whose names differ in it only would be one schema."""
+        if not any(there.lower() == name.lower() for there in self.schemas()):
+            (self.root / name).mkdir(exist_ok=True)
 
     def check_empty(self, name: str) -> None:
         if any(there.lower() == name.lower() and list(self.tables(there)) for there in self.schemas()):
@@ -313,6 +357,15 @@ class LocalCatalog(Catalog):
     def link(self, schema: str, name: str, location: str) -> None:
         target = self.root / schema / f"{name}{LINK}"
         target.write_text(json.dumps({"location": location}))
+
+
+def _linked(file: Path) -> Path | None:
+    """Where a table elsewhere is; None if the file does not tell."""
+    try:
+        return Path(json.loads(file.read_text("utf-8"))["location"])
+    except (ValueError, KeyError, TypeError):
+        _log.warning("%s does not say where its table is", file)
+        return None
 
 
 def _is_table(folder: Path) -> bool:
@@ -368,8 +421,8 @@ class SessionCatalog(Catalog):
     def discard_hidden(self, kind: str, schema: str, name: str) -> None:
         self.spark.sql(f"DROP TABLE IF EXISTS {self.hidden(kind, schema, name)[0].relation}")
 
-    def remove(self, definition: Definition) -> None:
-        relation = f"{quote(definition.schema)}.{quote(BACKING + definition.name)}"
+    def remove(self, schema: str, name: str) -> None:
+        relation = f"{quote(schema)}.{quote(BACKING + name)}"
         self.spark.sql(f"DROP TABLE IF EXISTS {relation}")
 
     def prepare(self, schema: str, name: str) -> None:

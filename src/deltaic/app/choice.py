@@ -19,6 +19,7 @@ from deltaic.plan.maintain import Maintenance
 from deltaic.plan.steps import SourceRead, StoredView
 from deltaic.sql.statements import Policy
 from deltaic.store.log import Commit, Log
+from deltaic.store.progress import Progress
 
 _LOOKED_BACK = 20
 _FIRST = "first"
@@ -90,8 +91,11 @@ def first_price(way: Maintenance, reads: Mapping[str, SourceRead]) -> dict[str, 
 
 def seconds_of(commit: Commit) -> float | None:
     """How long a refresh took, up to its commit."""
-    started = (commit.marker or {}).get("figures", {}).get("started")
-    return None if started is None or commit.timestamp is None else max(commit.timestamp - started, 1) / 1000
+    own = Progress.of(commit)
+    started = own.figures.get("started") if own else None
+    if not isinstance(started, int) or commit.timestamp is None:
+        return None
+    return max(commit.timestamp - started, 1) / 1000
 
 
 def learnt_from(log: Log) -> Learnt:
@@ -103,11 +107,12 @@ def learnt_from(log: Log) -> Learnt:
             commit = log.commit(version)
         except HistoryGone:
             break
-        figures = (commit.marker or {}).get("figures", {})
+        own = Progress.of(commit)
+        figures = own.figures if own else {}
         actual, prices = seconds_of(commit), figures.get("prices")
-        if not prices or not actual:
+        if not actual or not isinstance(prices, dict) or not all(isinstance(p, int | float) for p in prices.values()):
             continue
-        if figures["mode"] in prices:
+        if figures.get("mode") in prices:
             past.insert(0, Past(figures["mode"], prices[figures["mode"]], actual))
         elif _FIRST in prices:
             rows = sum(file.rows or 0 for file in commit.adds)

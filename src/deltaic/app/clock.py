@@ -97,7 +97,7 @@ class Clock:
         recorded = {unit.source for unit in self.table.read().units}
         found: dict[str, tuple[Log, int]] = {}
         for name in self.warehouse.catalog.view_names():
-            last = self.warehouse.last_progress(self.warehouse.catalog.definition(*name))
+            last = self.warehouse.progress_at(*name)
             for key, state in last.sources.items() if last else ():
                 if state.table_id not in recorded or state.table_id in found or state.table_id in own:
                     continue

@@ -15,10 +15,11 @@ from deltaic.algebra.keys import Declared, Reference, keys
 from deltaic.algebra.nodes import Node, Scan, walk
 from deltaic.algebra.nodes import sources as sources_of
 from deltaic.algebra.prune import prune
-from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
 from deltaic.algebra.recursion import PREFIX, Component
-from deltaic.app.catalog import RESERVED, Catalog
+from deltaic.app.catalog import Catalog
 from deltaic.app.definition import INTERVAL, KEY, REFERS, Definition, references_in
+from deltaic.app.names import RESERVED
 from deltaic.app.recursive import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.settings import Settings
 from deltaic.app.sources import Source, SourceCatalog, UniqueOf
@@ -38,6 +39,7 @@ from deltaic.plan.forms import Decided, decide
 from deltaic.plan.maintain import Form, Maintenance
 from deltaic.plan.refreshing import full_query
 from deltaic.plan.steps import SourceRead, StoredView
+from deltaic.sql.extent import check_extent, ctes_meant
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import Text, parse_query
 from deltaic.sql.render import stub
@@ -95,6 +97,7 @@ def compile_view(
     decided what is stored of its sets."""
     world = SourceCatalog(catalog, spark, unique_of)
     tree, text = _parsed(definition.query, world)
+    check_extent(tree, text)
     places = _places(tree, text, world)
     recursion = find_recursion(tree, text, world)
     schema = world.analyzer.schema(recursion.stubbed(text.sql))
@@ -270,7 +273,11 @@ def _stored_types(way: Maintenance, world: SourceCatalog, schema: StructType) ->
         stand_in = world.analyzer.spark.sql(f"SELECT * FROM {stub(p.fields)}")
         stand_in.createOrReplaceTempView(relation_of(p.source, Of.NEW))
     try:
-        found = world.analyzer.spark.sql(full_query(way, reads, names)).schema
+        found = world.analyzer.own_schema(full_query(way, reads, names))
+    except RecursionError:
+        return too_deep()
+    except NotLowered as large:
+        return large.reason
     except PySparkException as error:
         return Reason(Code.SEMANTICS, f"Spark does not accept the lowered query: {str(error).splitlines()[0]}")
     for own, given in zip(found.fields, schema.fields, strict=False):
@@ -283,11 +290,12 @@ def _stored_types(way: Maintenance, world: SourceCatalog, schema: StructType) ->
 def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int, int], str]:
     """Every source that the text names, resolved; each must be a Delta table."""
     places: dict[tuple[int, int], str] = {}
+    ctes = ctes_meant(tree)
     for table in tree.find_all(exp.Table):
         if not isinstance(table.this, exp.Identifier):
             continue
         parts = tuple(part.name for part in table.parts)
-        if len(parts) == 1 and _is_cte(table):
+        if id(table) in ctes:
             continue
         start, end = table.parts[0].meta["start"], table.parts[-1].meta["end"] + 1
         at = text.position(start)
@@ -298,23 +306,6 @@ def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int,
             raise _no_source(parts, at, world)
         places[start, end] = source.key
     return places
-
-
-def _is_cte(table: exp.Table) -> bool:
-    """Whether the name is that of a common table expression in reach: an earlier one, or one of a query around it."""
-    inner: exp.Expr = table
-    while inner.parent is not None:
-        outer = inner.parent
-        clause = outer.args.get("with_") or outer.args.get("with")
-        known = clause.expressions if clause is not None and inner is not clause else []
-        if isinstance(outer, exp.With) and outer.args.get("recursive"):
-            known = outer.expressions
-        elif isinstance(outer, exp.With):
-            known = outer.expressions[: next(n for n, cte in enumerate(outer.expressions) if cte is inner)]
-        if any(cte.alias.lower() == table.name.lower() for cte in known):
-            return True
-        inner = outer
-    return False
 
 
 def _no_source(parts: tuple[str, ...], at: Position, world: SourceCatalog) -> DeltaicError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from deltaic.algebra.nodes import State
-from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
 from deltaic.app.choice import Choice, learnt_from
 from deltaic.app.coded import rounds_run_here
 from deltaic.app.compile import Compiled
@@ -16,9 +16,9 @@ from deltaic.app.live import LiveTable
 from deltaic.app.settings import Settings
 from deltaic.app.sources import Source
 from deltaic.app.stored import (
-    DEPTH,
     create_sql,
     definition_moves,
+    depth_of,
     may_be_looked_up,
     progress_of,
     recompute_sql,
@@ -110,6 +110,12 @@ class Planner:
             reasons.append(compiled.way)
         elif not reasons and not same_columns(table, compiled):
             reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
+        try:
+            return self.decided(definition, compiled, table, last, reads, reasons, states)
+        except RecursionError:
+            reasons.append(too_deep())
+        except NotLowered as large:
+            reasons.append(large.reason)
         return self.decided(definition, compiled, table, last, reads, reasons, states)
 
     def compiled(self, definition: Definition) -> Compiled:
@@ -263,7 +269,10 @@ class Planner:
             mode, technique, steps = "full", "recompute", self.full_steps(compiled, reads, table)
         why = tuple(reasons)
         prices = choice.recorded() if choice else None
-        progress = progress_of(compiled, states, last, mode=mode, technique=technique, reasons=why, prices=prices)
+        number = last.refresh + 1 if last else table.next_refresh()
+        progress = progress_of(
+            compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices, depth=depth_of(last)
+        )
         return Plan(
             definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
         )
@@ -309,8 +318,7 @@ class Planner:
         rows = [read.rows for key, read in reads.items() if key in way.recursion.reads]
         small = all(count is not None and count <= settings.rounds_here for count in (*rows, stored.rows))
         here = self.use_rs and small and all(map(rounds_run_here, fixpoints(way, known)))
-        depth = last.figures.get(DEPTH) if last else None
-        return Reach.of(way.recursion, reads, stored.rows, depth, here=here)
+        return Reach.of(way.recursion, reads, stored.rows, depth_of(last), here=here)
 
     def full_steps(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> list[Step]:
         evaluate = evaluation_steps(compiled.recursion.components, reads)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import ConfigurationError
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "deltaic.definition"
-FORMAT = 2
+FORMAT = 3
 
+ESCAPED = "spark.sql.parser.escapedStringLiterals"
+"""Views are not made under it: the texts that Deltaic writes into statements would be others."""
 RECORDED_SETTINGS = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",
@@ -27,10 +31,12 @@ RECORDED_SETTINGS = (
     "spark.sql.groupByOrdinal",
     "spark.sql.groupByAliases",
     "spark.sql.mapKeyDedupPolicy",
-    "spark.sql.parser.escapedStringLiterals",
+    ESCAPED,
+    "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.decimalOperations.allowPrecisionLoss",
 )
 """The session settings that decide what a query means; every refresh sets them as the creator had them."""
+_LEGACY = "spark.sql.legacy."
 
 TECHNIQUE, COUNTS, STRATA = "deltaic.technique", "deltaic.counts", "deltaic.strata"
 KEY, REFERS, INTERVAL = "deltaic.key.", "deltaic.references.", "deltaic.interval."
@@ -40,7 +46,10 @@ _REFERENCE = re.compile(r"\s*([^()]+?)\s+REFERENCES\s+(\S+?)\s*\(([^()]+)\)\s*",
 LAG, SCHEDULE, DOWNSTREAM = "deltaic.lag", "deltaic.schedule", "downstream"
 """How far behind a view may be, or when it is to move, for the service; `downstream`: as far as those that read it."""
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_LONGEST = max(_SECONDS.values())
 _DURATION = re.compile(rf"(?:every\s+)?(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})s?", re.IGNORECASE)
+_LONG = 2_000
+"""Characters of what a property tells; more are no name, key or duration."""
 TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "dred", "recompute")
 
 
@@ -87,27 +96,80 @@ class Definition:
         return Form(self.counts is not False, bool(self.strata) or self.technique == "counting")
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self), "policy": self.policy.value}, ensure_ascii=False)
+        """For the table's properties; sealed, so that a hand in it is noticed."""
+        told = {"format": FORMAT, **asdict(self), "policy": self.policy.value}
+        return json.dumps({**told, "seal": _seal(told)}, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> Definition:
-        raw = json.loads(text)
-        made = raw.pop("format")
+        """ConfigurationError says what is wrong with the text."""
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ConfigurationError("it is not JSON") from None
+        made = raw.pop("format", None) if isinstance(raw, dict) else None
+        if not isinstance(made, int):
+            raise ConfigurationError("it says nothing of its format")
         if made > FORMAT:
             raise ConfigurationError("the view was made by a newer Deltaic", hint="Upgrade Deltaic.")
-        for name in ("columns", "given", "partitioned_by", "clustered_by"):
-            raw[name] = tuple(raw[name])
-        keys = {source: tuple(columns) for source, columns in raw.pop("keys", {}).items()}
-        form = Form(**raw.pop("form")) if raw.get("form") else Form(raw.get("counts") is not False)
-        if made == 1 and raw.get("counts"):  # written whether it was told or not
-            raw["counts"] = None
-        return Definition(**{**raw, "policy": Policy(raw["policy"]), "keys": keys, "form": form})
+        seal = raw.pop("seal", None)
+        if made >= 3 and seal != _seal({"format": made, **raw}):
+            raise ConfigurationError("it was edited by something else than Deltaic")
+        try:
+            return _definition(raw, made)
+        except (TypeError, ValueError, KeyError, AttributeError) as problem:
+            raise ConfigurationError(f"a part of it is missing or means nothing: {problem}") from None
+
+
+def _seal(told: Mapping[str, Any]) -> str:
+    """No secret: whoever writes a definition on purpose can seal it, too."""
+    text = json.dumps(told, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _definition(raw: dict[str, Any], made: int) -> Definition:
+    for name in ("columns", "given", "partitioned_by", "clustered_by"):
+        raw[name] = tuple(raw[name])
+    raw["keys"] = {source: tuple(columns) for source, columns in raw.get("keys", {}).items()}
+    raw["form"] = Form(**raw["form"]) if raw.get("form") else Form(raw.get("counts") is not False)
+    if made == 1 and raw.get("counts"):  # written whether it was told or not
+        raw["counts"] = None
+    found = Definition(**{**raw, "policy": Policy(raw["policy"])})
+    texts = [found.schema, found.name, found.query, found.technique, found.current_schema]
+    for listed in (found.columns, found.given, found.partitioned_by, found.clustered_by, *found.keys.values()):
+        texts.extend(listed)
+    texts.extend(text for pairs in (found.settings, found.references) for pair in pairs.items() for text in pair)
+    texts.extend(text for text in (found.comment, found.lag, found.schedule) if text is not None)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("what should be a text is none")
+    switches = (found.counts, found.strata, raw["form"].counts, raw["form"].strata)
+    if not all(isinstance(switch, bool | None) for switch in switches):
+        raise TypeError("what should be true or false is neither")
+    strange = [key for key in found.settings if not is_recorded(key)]
+    if strange:
+        raise ValueError(f"{strange[0]} is no setting of a view's")
+    checked_properties(_properties(found))
+    return found
+
+
+def _properties(definition: Definition) -> dict[str, str]:
+    """What is told of a view by properties, as it was told."""
+    told = {TECHNIQUE: definition.technique, LAG: definition.lag, SCHEDULE: definition.schedule}
+    found = {key: value for key, value in told.items() if value is not None}
+    found.update({f"{REFERS}{name}": text for name, text in definition.references.items()})
+    found.update({f"{INTERVAL}{name}": str(commits) for name, commits in definition.intervals.items()})
+    return found
+
+
+def is_recorded(setting: str) -> bool:
+    """Whether a session's setting decides what a query means, and so is set by every refresh."""
+    return setting in RECORDED_SETTINGS or setting.startswith(_LEGACY)
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
     """The session's settings that belong to a view's meaning; legacy switches only where they are set."""
     found = {key: spark.conf.get(key, None) for key in RECORDED_SETTINGS}
-    legacy = {k: v for k, v in spark.conf.getAll.items() if k.startswith("spark.sql.legacy.")}
+    legacy = {k: v for k, v in spark.conf.getAll.items() if k.startswith(_LEGACY)}
     return {key: value for key, value in {**found, **legacy}.items() if value is not None}
 
 
@@ -128,7 +190,7 @@ class Told:
 def seconds_in(text: str) -> float:
     """A duration: `30 seconds`, `every 5 minutes`."""
     found = _DURATION.fullmatch(text.strip())
-    if found is None:
+    if found is None or not math.isfinite(float(found[1]) * _LONGEST):
         raise ConfigurationError(f"{text!r} is not a duration", hint="As in: 30 seconds, 5 minutes, 1 hour, 2 days.")
     return float(found[1]) * _SECONDS[found[2].lower()]
 
@@ -160,6 +222,8 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
                 "a view's table has no change feed: Delta does not give one to tables with column mapping",
                 hint="Leave delta.enableChangeDataFeed out; views over views need none.",
             )
+        if key.startswith("deltaic.") and len(value) > _LONG:
+            raise ConfigurationError(f"{key} has more than {_LONG:,} characters")
         if key == TECHNIQUE and value not in TECHNIQUES:
             raise ConfigurationError(
                 f"{TECHNIQUE} = {value!r} is not a technique", hint=f"Known: {', '.join(TECHNIQUES)}."
@@ -168,7 +232,7 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
             raise ConfigurationError(f"{key} = {value!r} is neither true nor false")
         if key in (LAG, SCHEDULE) and not (key == LAG and value.lower() == DOWNSTREAM):
             seconds_in(value)
-        if key.startswith(INTERVAL) and not (value.isdecimal() and int(value) > 0):
+        if key.startswith(INTERVAL) and not (value.isdecimal() and len(value) < 10 and int(value) > 0):
             raise ConfigurationError(f"{key} = {value!r} is not a number of commits, 1 or more")
         if key.startswith(REFERS) and not all(map(_REFERENCE.fullmatch, value.split(";"))):
             raise ConfigurationError(

@@ -101,7 +101,10 @@ class KeptDelta:
         if last is None:
             return None
         told = last.figures
-        return Kept(table, Rolling.from_json(told[_ROLLING]), told[_SINCE], told[_BODY], last.refresh)
+        try:
+            return Kept(table, Rolling.from_json(told[_ROLLING]), told[_SINCE], told[_BODY], last.refresh)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None  # of something else: it is begun anew
 
     def of(self, body: Body, moment: Moment) -> Kept | None:
         """The kept delta of this very body, if it goes on from where the view is."""
@@ -128,5 +131,5 @@ class KeptDelta:
 
     def empty(self, body: Body, relations: int, own: int) -> Kept:
         """One from a time on, not yet made."""
-        old = self.now()
-        return Kept(self.table(), Rolling.start(relations, own), own, digest_of(body), old.number if old else 0)
+        table = self.table()
+        return Kept(table, Rolling.start(relations, own), own, digest_of(body), table.next_refresh() - 1)

@@ -40,7 +40,8 @@ class _Console(Console):
 
 def console() -> Console:
     limited = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return _Console(width=None if limited else WIDE, highlight=False, soft_wrap=False)
+    # names and reasons are the user's: brackets in them are no markup
+    return _Console(width=None if limited else WIDE, highlight=False, soft_wrap=False, markup=False)
 
 
 def print_json(value: object) -> None:
@@ -175,6 +176,9 @@ def status_shown(views: Sequence[Mapping[str, Any]]) -> Table:
         "kept up to",
     )
     for view in views:
+        if view["policy"] is None:
+            shown.add_row(view["view"], Text("damaged", "red"), "", Text(view["comment"]))
+            continue
         behind = view["commits_behind"]
         late = {name: count for name, count in behind.items() if count != 0}
         shown.add_row(

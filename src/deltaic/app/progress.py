@@ -15,7 +15,7 @@ def progress_bar(title: str, total: int, *, enabled: bool) -> Iterator[Callable[
     if not enabled:
         yield lambda name: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=total)
 

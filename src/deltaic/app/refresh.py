@@ -19,6 +19,7 @@ from deltaic.app.shared import Shared
 from deltaic.app.why_full import recoverable
 from deltaic.errors import NotIncremental
 from deltaic.plan.kept import KEPT
+from deltaic.spark.analyzer import enough_stack
 from deltaic.sql.statements import Policy
 from deltaic.store.rs import is_not_text
 from deltaic.store.table import first_line
@@ -54,9 +55,11 @@ class Refresher:
                     return replace(report, seconds=time.perf_counter() - started)
                 reason = recoverable(error)
                 if reason is None or plan.mode != "incremental":
-                    raise
+                    with enough_stack():
+                        raise
                 plan = self.fall_back(plan, reason)
-                outcome = self.execute(plan)
+                with enough_stack():
+                    outcome = self.execute(plan)
         timings = {"plan": planned, **outcome.timings}
         return self.report(plan, outcome, time.perf_counter() - started, timings)
 
@@ -84,7 +87,7 @@ class Refresher:
                 self.fold(plan.table, session)
         prune_passed(self.warehouse, plan.compiled.sources)
         if plan.mode == "full":  # its columns may be others now
-            self.warehouse.catalog.register(plan.compiled.definition)
+            self.warehouse.catalog.register(plan.definition.schema, plan.definition.name)
         return outcome
 
     def fold(self, table: ViewTable, session: SparkSession) -> None:

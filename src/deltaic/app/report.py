@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Report:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(show_header=False, box=None, pad_edge=False)
         for name, value in self.lines():
-            table.add_row(f"[bold]{name}[/bold]", value)
+            table.add_row(Text(name, "bold"), Text(value))
         yield table
 
     def _repr_html_(self) -> str:

@@ -94,11 +94,12 @@ class Service:
         for definition in self.warehouse.in_order():
             if stop.is_set():
                 return
-            target = self.target(definition, frozenset())
-            if target is None or time.time() < self.failed.get(definition.full_name, 0):
+            if time.time() < self.failed.get(definition.full_name, 0):
                 continue
             try:
-                yield from map(_told, self.work(definition, target))
+                target = self.target(definition, frozenset())
+                if target is not None:
+                    yield from map(_told, self.work(definition, target))
             except ConcurrentRefresh as other:
                 yield f"{definition.full_name}: {other.what}"
             except Exception as problem:  # Spark, Arrow and drivers share no class; the other views go on

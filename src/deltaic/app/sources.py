@@ -64,7 +64,7 @@ class SourceCatalog:
         view = views.get((schema, name.lower()))
         if view is not None:
             ref = self.catalog.view_ref(*view)
-            columns = ", ".join(quote(c) for c in self.catalog.read_definition(ref).columns)
+            columns = ", ".join(quote(c) for c in self.catalog.read_definition(*view).columns)
             relation = f"(SELECT {columns} FROM {ref.relation})"
             return self._known(f"{schema}.{name.lower()}", ref, relation, True, self.unique_of(*view))
         live = self.catalog.live(schema, name)

@@ -16,6 +16,7 @@ from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
 from deltaic.app.here import evaluated
 from deltaic.app.live import LiveStates
+from deltaic.app.names import check_name
 from deltaic.app.stored import create_sql, progress_of, recompute_sql, with_depth
 from deltaic.errors import (
     DependencyError,
@@ -26,6 +27,7 @@ from deltaic.errors import (
     UnsupportedError,
 )
 from deltaic.plan.maintain import Maintenance
+from deltaic.spark.analyzer import enough_stack
 from deltaic.sql.statements import (
     AlterView,
     ChangePlainView,
@@ -163,10 +165,10 @@ class Executor:
         states = Planner(self.warehouse).states(compiled, {})
         reads = first_reads(compiled, states)
         table = self.warehouse.view_table(definition)
-        last = self.warehouse.last_progress(definition) if replacing else None
+        number = table.next_refresh() if replacing else 1
         priced = isinstance(compiled.way, Maintenance) and compiled.way.recursion is None
         prices = first_price(compiled.way, reads) if priced and isinstance(compiled.way, Maintenance) else None
-        progress = progress_of(compiled, states, last, mode="full", technique="recompute", reasons=(), prices=prices)
+        progress = progress_of(compiled, states, number, mode="full", technique="recompute", reasons=(), prices=prices)
         if not replacing:
             self.catalog.prepare(definition.schema, definition.name)
         sql = create_sql(
@@ -181,9 +183,9 @@ class Executor:
             live = LiveStates(self.warehouse.captures, session)
             with closing(live):
                 live.name_all(compiled, reads)
-                with evaluated(session, compiled, reads) as told:
+                with evaluated(session, compiled, reads) as told, enough_stack():
                     table.apply_spark(session, sql, with_depth(progress, told))
-        self.catalog.register(definition)
+        self.catalog.register(definition.schema, definition.name)
 
     def check_policy(self, compiled: Compiled) -> None:
         if isinstance(compiled.way, Reason) and compiled.definition.policy is Policy.STRICT:
@@ -203,7 +205,7 @@ class Executor:
                 raise DependencyError(f"{compiled.definition.full_name} would read itself through other views")
             if key not in seen:
                 seen.add(key)
-                last = self.warehouse.last_progress(self.catalog.definition(*key.split(".", 1)))
+                last = self.warehouse.progress_at(*self.catalog.found(*key.split(".", 1)))
                 views = {f"{s}.{n}".lower() for s, n in self.catalog.view_names()}
                 waiting.extend(source for source in (last.sources if last else ()) if source in views)
 
@@ -211,15 +213,15 @@ class Executor:
         with self.warehouse.lock():
             schema, name = self.catalog.qualified(statement.name)
             try:
-                definition = self.catalog.definition(schema, name)
+                schema, name = self.catalog.found(schema, name)
             except MissingError:
                 if statement.if_exists:
                     return self.nothing()
                 raise
-            self.check_readers(definition.full_name)
-            self.catalog.unregister(definition.schema, definition.name)
-            self.catalog.remove(definition)
-            self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
+            self.check_readers(f"{schema}.{name}")
+            self.catalog.unregister(schema, name)
+            self.catalog.remove(schema, name)
+            self.catalog.discard_hidden(KEPT_DELTA, schema, name)
         return self.nothing()
 
     def check_readers(self, full_name: str) -> None:
@@ -237,6 +239,8 @@ class Executor:
 
     def history(self, statement: DescribeHistory) -> DataFrame:
         name = _dotted(statement.name)
+        if path_source(statement.name) is not None:
+            return self.spark(f"DESCRIBE HISTORY {name}")
         schema, plain = self.catalog.qualified(statement.name)
         if (schema.lower(), plain.lower()) not in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
             return self.spark(f"DESCRIBE HISTORY {name}")
@@ -266,6 +270,7 @@ class Executor:
         if not isinstance(self.catalog, LocalCatalog):
             return self.spark(statement.sql)
         name = statement.name[-1]
+        check_name(name, "a schema")
         with self.warehouse.lock():
             if statement.drop:
                 self.catalog.check_empty(name)
@@ -295,11 +300,12 @@ class Executor:
 
     def create_table(self, statement: CreateTable) -> DataFrame:
         schema, name = self._place(statement.name)
+        if path_source(statement.name) is None:
+            check_name(schema, "a schema")
+            check_name(name, "a table")
         views = {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}
         if (schema.lower(), name.lower()) in views:
             raise ExistsError(f"{schema}.{name} is already a materialized view")
-        if name.lower().startswith("__deltaic_"):
-            raise NameProblem("names that begin with __deltaic_ are Deltaic's own")
         sql = statement.before + statement.after
         if not isinstance(self.catalog, LocalCatalog):
             return self.spark(sql)
@@ -322,8 +328,7 @@ class Executor:
     def _place(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """Schema and name of a table; a name that would climb out of its folder is refused."""
         schema, name = (parts[-2] if len(parts) > 1 else self.catalog.current_schema()), parts[-1]
-        by_path = schema.lower() == "delta" and "/" in name
-        if not by_path and any(c in schema + name for c in "/\\\0"):
+        if path_source(parts) is None and any(c in schema + name for c in "/\\\0"):
             raise NameProblem(f"{name!r} cannot be the name of a table")
         return schema, name
 

@@ -11,8 +11,9 @@ from deltaic.app.clock import Clock
 from deltaic.app.definition import Definition
 from deltaic.app.kept import KeptDelta
 from deltaic.app.service import waiting
-from deltaic.errors import HistoryGone
+from deltaic.errors import DefinitionDamaged, HistoryGone
 from deltaic.store.log import Log
+from deltaic.store.progress import Progress
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
@@ -39,6 +40,13 @@ def status_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
     }
 
 
+def damaged_status(view: str, problem: DefinitionDamaged) -> dict[str, Any]:
+    """The same of a view whose definition cannot be used."""
+    told = ("policy", "refreshes", "technique", "sources", "commits_behind")
+    times = ("materialized_at", "high_water_mark", "lag_seconds", "commits_waiting")
+    return {"view": view, **dict.fromkeys((*told, *times)), "comment": problem.what}
+
+
 def times_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
     """Where a view is, how far its kept delta goes, and what waits. Nothing is recorded for that."""
     order = Clock(warehouse).table.read()
@@ -62,17 +70,18 @@ def history_of(log: Log) -> list[dict[str, Any]]:
             commit = log.commit(version)
         except HistoryGone:  # the log is cleaned up from its old end
             break
-        marker = commit.marker or {}
+        own = Progress.of(commit)
+        figures = own.figures if own else {}
         found.append({
             "version": version,
             "timestamp": commit.timestamp,
             "operation": commit.operation,
-            "refresh": marker.get("refresh"),
-            "mode": marker.get("figures", {}).get("mode"),
-            "technique": marker.get("technique"),
-            "reasons": marker.get("figures", {}).get("reasons"),
+            "refresh": own.refresh if own else None,
+            "mode": figures.get("mode"),
+            "technique": own.technique if own else None,
+            "reasons": figures.get("reasons"),
             "seconds": seconds_of(commit),
-            "predicted": marker.get("figures", {}).get("predicted"),
-            "sources": {k: s["version"] for k, s in marker.get("sources", {}).items()},
+            "predicted": figures.get("predicted"),
+            "sources": {key: state.version for key, state in own.sources.items()} if own else {},
         })  # fmt: skip
     return found

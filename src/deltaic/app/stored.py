@@ -151,6 +151,11 @@ DEPTH = "depth"
 """Among the figures of a commit: in which round of its recursion a row of the view was found, on average."""
 
 
+def depth_of(last: Progress | None) -> float | None:
+    found = last.figures.get(DEPTH) if last else None
+    return found if isinstance(found, int | float) else None
+
+
 def with_depth(progress: Progress, told: Sequence[Told]) -> Progress:
     """After predicates were evaluated."""
     depth = mean_round(told) if all(one.phase is Phase.EVALUATE for one in told) else None
@@ -160,26 +165,27 @@ def with_depth(progress: Progress, told: Sequence[Told]) -> Progress:
 def progress_of(
     compiled: Compiled,
     states: Mapping[str, Snapshot],
-    last: Progress | None,
+    number: int,
     *,
     mode: str,
     technique: str,
     reasons: tuple[Reason, ...],
     prices: Mapping[str, object] | None = None,
+    depth: float | None = None,
 ) -> Progress:
     """What the commit of this refresh will say."""
     sources = {key: SourceState(s.version, s.table_id, used_columns(compiled, key, s)) for key, s in states.items()}
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
     figures["started"] = int(time.time() * 1000)
     figures.update(prices or {})
-    if last is not None and DEPTH in last.figures:
-        figures[DEPTH] = last.figures[DEPTH]
+    if depth is not None:
+        figures[DEPTH] = depth
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
     if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:
         figures["time_dependent"] = True
     return Progress(
-        refresh=last.refresh + 1 if last else 1,
+        refresh=number,
         sources=sources,
         technique=technique,
         figures=figures,

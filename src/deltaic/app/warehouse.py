@@ -23,7 +23,7 @@ from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.datalog import make_views, program_in, with_query
 from deltaic.app.decide import Plan, Planner, evaluated_under
-from deltaic.app.definition import Definition, checked_properties, recorded_settings, seconds_in
+from deltaic.app.definition import ESCAPED, Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_alter, explain_create, explain_refresh
 from deltaic.app.live import Captures, LiveTable
 from deltaic.app.looking import Looker
@@ -34,13 +34,15 @@ from deltaic.app.service import Service
 from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
-from deltaic.app.status import history_of, status_of
+from deltaic.app.status import damaged_status, history_of, status_of
 from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.errors import (
     ConfigurationError,
+    DefinitionDamaged,
     DeltaicError,
     MissingError,
     SetupError,
+    UnsupportedError,
 )
 from deltaic.plan.maintain import Maintenance
 from deltaic.spark.session import forked, has_delta, local_session
@@ -145,8 +147,7 @@ class Warehouse:
         if as_of is not None:
             return Looker(self, self.definition(name)).table(as_of)
         if (schema.lower(), plain.lower()) in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
-            definition = self.catalog.definition(schema, plain)
-            return self.spark.sql(self.catalog.reading(definition))
+            return self.spark.sql(self.catalog.reading(*self.catalog.found(schema, plain)))
         return self.spark.table(name)
 
     def refresh(
@@ -196,6 +197,8 @@ class Warehouse:
                     now = self.catalog.definition(definition.schema, definition.name)
                     reports.append(Refresher(self, shared).refresh(now, full=full, pins=pins))
                 advance(definition.full_name)
+        for problem in self.definitions()[1].values():  # the others are done
+            raise problem
         return reports
 
     def columns_read(self, definitions: Sequence[Definition], source: str) -> list[Sequence[str]]:
@@ -264,11 +267,12 @@ class Warehouse:
 
     def views(self) -> list[dict[str, Any]]:
         """Every view with what its table says about it."""
-        return [status_of(self, self.catalog.definition(*name)) for name in self.catalog.view_names()]
+        definitions, damaged = self.definitions()
+        return [*(status_of(self, d) for d in definitions), *(damaged_status(*pair) for pair in damaged.items())]
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The commits of a view's table, newest first, with what each refresh said of itself."""
-        return history_of(self.view_table(self.definition(name)).log)
+        return history_of(Log(self.catalog.view_ref(*self.catalog.found(*self.split(name))), self.spark))
 
     def attach(self, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
         """Makes a table in PostgreSQL a source under a name of this warehouse, and begins to capture its changes.
@@ -373,23 +377,38 @@ class Warehouse:
         compiled = self.compiled_or_none(self.catalog.definition(schema, name))
         return compiled.unique if compiled else ()
 
+    def definitions(self) -> tuple[list[Definition], dict[str, DefinitionDamaged]]:
+        """Of all views; and by its name, what is wrong with one that cannot be used."""
+        found = {".".join(name): self._definition_or_problem(*name) for name in self.catalog.view_names()}
+        damaged = {name: one for name, one in found.items() if isinstance(one, DefinitionDamaged)}
+        return [one for one in found.values() if isinstance(one, Definition)], damaged
+
+    def _definition_or_problem(self, schema: str, name: str) -> Definition | DefinitionDamaged:
+        try:
+            return self.catalog.read_definition(schema, name)
+        except DefinitionDamaged as problem:
+            return problem
+
     def last_progress(self, definition: Definition) -> Progress | None:
-        marked = last_commit_with_marker(self.view_table(definition).log)
+        return self.progress_at(definition.schema, definition.name)
+
+    def progress_at(self, schema: str, name: str) -> Progress | None:
+        """What the newest refresh of a view said of itself."""
+        marked = last_commit_with_marker(Log(self.catalog.view_ref(schema, name), self.spark))
         return Progress.of(marked.commit) if marked else None
 
     def readers(self, key: str) -> dict[str, int]:
         """The views that read a source, and the version that each is at."""
         found = {}
         for name in self.catalog.view_names():
-            definition = self.catalog.definition(*name)
-            last = self.last_progress(definition)
+            last = self.progress_at(*name)
             if last is not None and key in last.sources:
-                found[definition.full_name] = last.sources[key].version
+                found[".".join(name)] = last.sources[key].version
         return found
 
     def in_order(self) -> list[Definition]:
-        """All views, each after those it reads."""
-        definitions = {f"{s}.{n}".lower(): self.catalog.definition(s, n) for s, n in self.catalog.view_names()}
+        """All views that can be used, each after those it reads."""
+        definitions = {definition.full_name.lower(): definition for definition in self.definitions()[0]}
         graph = {}
         for key, definition in definitions.items():
             last = self.last_progress(definition)
@@ -414,13 +433,19 @@ class Warehouse:
     def new_definition(self, create: CreateView) -> Definition:
         schema, name = self.catalog.qualified(create.name)
         told = checked_properties(create.properties)
+        settings = recorded_settings(self.spark)
+        if settings.get(ESCAPED, "false").lower() == "true":
+            raise UnsupportedError(
+                f"a view whose literals are read under {ESCAPED}",
+                hint=f"SET {ESCAPED} = false, and write a backslash twice, or the literal as r'...'.",
+            )
         return Definition(
             schema=schema,
             name=name,
             query=create.query,
             given=tuple(column for column, _ in create.columns),
             policy=create.policy,
-            settings=recorded_settings(self.spark),
+            settings=settings,
             technique=told.technique,
             counts=told.counts,
             strata=told.strata,

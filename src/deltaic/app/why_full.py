@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.reasons import Code, Reason, too_large
 from deltaic.app.definition import Definition
 from deltaic.app.sources import Source
 from deltaic.delta.rules import MISMATCH
 from deltaic.plan.rounds import OverDeleted
+from deltaic.spark.analyzer import is_too_deep
 from deltaic.sql.statements import Policy
 from deltaic.store.change import is_history_gone
 from deltaic.store.log import Marked
@@ -58,6 +59,8 @@ def recoverable(error: Exception) -> Reason | None:
     """An error that closes the incremental way but not the full one."""
     if is_history_gone(error):
         return Reason(Code.HISTORY_GONE, "a past state that the refresh needs can no longer be read")
+    if is_too_deep(error):
+        return too_large("Spark has not enough stack for its delta")
     if isinstance(error, OverDeleted):
         return Reason(Code.COST, f"{error} would have to be derived again")
     if MISMATCH in str(error):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from deltaic.algebra.expr import Expr
 from deltaic.algebra.nodes import Filter, Join, JoinKind, Node, Project, Scan, walk
@@ -39,10 +40,25 @@ class Graph:
                 return Graph.of(node.input)
         return Graph((node,), (), ())
 
+    @cached_property
+    def leaf_of(self) -> dict[str, int]:
+        """Which leaf has a column."""
+        return {name: number for number, leaf in enumerate(self.leaves) for name in leaf.columns}
+
     def reach(self, condition: Expr) -> frozenset[int]:
         """The leaves that a condition looks at."""
-        found = frozenset(n for n, leaf in enumerate(self.leaves) if condition.columns & set(leaf.columns))
+        found = frozenset(self.leaf_of[name] for name in condition.columns if name in self.leaf_of)
         return found or frozenset({0})  # a condition that looks at nothing must be decided somewhere
+
+    @cached_property
+    def looking_at(self) -> dict[int, list[tuple[Expr, frozenset[int]]]]:
+        """The conditions that look at each leaf, in their order, with all leaves that they look at."""
+        found: dict[int, list[tuple[Expr, frozenset[int]]]] = {number: [] for number in range(len(self.leaves))}
+        for condition in self.conditions:
+            reached = self.reach(condition)
+            for leaf in reached:
+                found[leaf].append((condition, reached))
+        return found
 
     def sizes(self, rows: Mapping[str, int], changes: Mapping[str, int], changed: frozenset[str]) -> Sizes:
         new = [_size(leaf, rows, ROWS) for leaf in self.leaves]

@@ -110,7 +110,7 @@ class Terms:
         return sum_of([ordered(term, tuple(c for c in columns if c != WEIGHT)) for term in terms])
 
     def leaf_delta(self, relation: int) -> Node:
-        return self.filtered(self.moved(relation), frozenset({relation}), frozenset())
+        return self.filtered(self.moved(relation), relation)
 
     def moved(self, relation: int) -> Node:
         if relation not in self.deltas:
@@ -126,7 +126,7 @@ class Terms:
         expected = self.sizes.delta(part.relations)
         while left:
             following = min(left, key=lambda r: (not self.is_joined(r, there), self.sizes.new[r], r))
-            conditions = self.conditions(there | {following}, there, frozenset({following}))
+            conditions = self.conditions(following, there)
             on = conjunction(*conditions)
             leaf = self.leaf(following, past=following in old)
             rows, leaf = self.nearby(rows, leaf, conditions, expected)
@@ -157,31 +157,28 @@ class Terms:
         """A leaf as it is; or as it was, with a count beside each row."""
         leaf = self.graph.leaves[relation]
         if not past or not self.sizes.moves(relation):
-            return self.filtered(leaf, frozenset({relation}), frozenset())
+            return self.filtered(leaf, relation)
         moved = self.moved(relation)
         minus = Project(
             moved, (*_only(moved, leaf.columns), Item(OTHER_WEIGHT, join_parts("-", col(WEIGHT)), "bigint"))
         )
         plus = Project(leaf, (*keep(leaf), Item(OTHER_WEIGHT, text("1L"), "bigint")))
-        return self.filtered(sum_of([plus, minus]), frozenset({relation}), frozenset())
+        return self.filtered(sum_of([plus, minus]), relation)
 
-    def filtered(self, rows: Node, there: frozenset[int], before: frozenset[int]) -> Node:
-        for condition in self.conditions(there, before, there):
+    def filtered(self, rows: Node, relation: int) -> Node:
+        for condition in self.conditions(relation, frozenset()):
             rows = Filter(rows, condition)
         return rows
 
-    def conditions(self, there: frozenset[int], before: frozenset[int], new: frozenset[int]) -> Sequence[Expr]:
-        """What can be decided once `new` is there, and was not decided before, nor by the new leaf alone."""
-        found = []
-        for condition in self.graph.conditions:
-            reached = self.graph.reach(condition)
-            late = not reached <= before and (not before or not reached <= new)
-            if reached <= there and late:
-                found.append(condition)
-        return found
+    def conditions(self, following: int, before: frozenset[int]) -> Sequence[Expr]:
+        """What can be decided once a leaf has joined those before it, and neither they nor it decide alone; or, if
+        there are none, what it decides."""
+        there = before | {following}
+        looked = self.graph.looking_at[following]
+        return [condition for condition, reached in looked if reached <= there and (len(reached) > 1 or not before)]
 
     def is_joined(self, relation: int, there: frozenset[int]) -> bool:
-        return any(tuple(sorted((relation, other))) in self.sizes.selectivity for other in there)
+        return not self.sizes.beside[relation].isdisjoint(there)
 
 
 def _only(node: Node, names: Iterable[str]) -> tuple[Item, ...]:

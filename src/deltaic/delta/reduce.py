@@ -107,10 +107,15 @@ class Reduction:
         for item in self.query.items:
             if item.expr.column:
                 shown.setdefault(item.expr.column, item.name)
-        for key in sorted(self.facts.keys(leaf), key=sorted):
+        for key in self.keys_of[leaf]:
             if key and key <= shown.keys():
                 return {column: shown[column] for column in sorted(key)}
         return None
+
+    @cached_property
+    def keys_of(self) -> list[list[frozenset[str]]]:
+        """Of each leaf."""
+        return [sorted(self.facts.keys(leaf), key=sorted) for leaf in range(len(self.query.graph.leaves))]
 
 
 @dataclass
@@ -184,7 +189,7 @@ class _Phase:
 
     def rank(self, leaf: int) -> tuple[object, ...]:
         """Joined by a condition; a key of it in the view (theorem 3); the smallest."""
-        connected = any(tuple(sorted((leaf, other))) in self.sizes.selectivity for other in self.there)
+        connected = not self.sizes.beside[leaf].isdisjoint(self.there)
         return (not connected, not self.whole.key_in_view(leaf), self.sizes.new[leaf], leaf)
 
     def first(self) -> Ref:

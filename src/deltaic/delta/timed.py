@@ -45,6 +45,8 @@ from deltaic.delta.rules import OTHER_WEIGHT, sum_of
 TIME = "__deltaic_time"
 TIME_FIELD = Field(TIME, "bigint", False)
 _OTHER_TIME = "__deltaic_time2"
+_JOINED = 10
+"""Relations in one join that may have a timed delta: of n that change it has 2^n - 1 terms."""
 
 
 def why_not_timed(node: Node) -> str | None:
@@ -54,6 +56,11 @@ def why_not_timed(node: Node) -> str | None:
         if not linear and not (isinstance(part, Join) and part.kind is JoinKind.INNER):
             what = f"{part.kind.name.lower()} join" if isinstance(part, Join) else type(part).__name__.lower()
             return f"what it computes below its top has a {what}, whose delta has no times"
+        joined = len(Graph.of(part).leaves) if is_joined(part) else 0
+        if joined > _JOINED:
+            return (
+                f"it joins {joined} relations, and each set of them that may change has a term; up to {_JOINED} may be"
+            )
         if any(True for _ in own_unstable_decisions(part)):
             return "a value decides about rows that may come out differently when computed again"
     return None
@@ -151,7 +158,7 @@ class _TimedTerms(Terms):
         expected, left = self.sizes.delta(there), set(range(len(self.graph.leaves))) - there
         while left:
             following = min(left, key=lambda r: (not self.is_joined(r, there), r not in changed, self.sizes.new[r], r))
-            conditions = self.conditions(there | {following}, there, frozenset({following}))
+            conditions = self.conditions(following, there)
             on = conjunction(*conditions)
             if following in changed:
                 rows = _both(rows, self.leaf_delta(following), on)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf, prod
 
 MOST = 10
@@ -46,6 +47,15 @@ class Sizes:
     @property
     def count(self) -> int:
         return len(self.new)
+
+    @cached_property
+    def beside(self) -> list[frozenset[int]]:
+        """The relations that each is joined with by a condition."""
+        found: list[set[int]] = [set() for _ in self.new]
+        for a, b in self.selectivity:
+            found[a].add(b)
+            found[b].add(a)
+        return list(map(frozenset, found))
 
     def moves(self, relation: int) -> bool:
         return self.change[relation] > 0
@@ -130,10 +140,7 @@ class _Search:
         self.delta = {bits: sizes.delta(_members(bits)) for bits in self.parts}
 
     def _neighbours(self) -> list[int]:
-        beside = [0] * self.sizes.count
-        for a, b in self.sizes.selectivity:
-            beside[a] |= 1 << b
-            beside[b] |= 1 << a
+        beside = [sum(1 << other for other in others) for others in self.sizes.beside]
         whole = (1 << self.sizes.count) - 1
         if _reached(1, whole, beside) != whole:  # a cross product is in the query: it cannot be avoided
             return [whole & ~(1 << r) for r in range(self.sizes.count)]

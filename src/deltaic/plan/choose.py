@@ -13,10 +13,8 @@ from deltaic.algebra.nodes import (
     Aggregate,
     Apply,
     Filter,
-    Generate,
     Item,
     Join,
-    JoinKind,
     Node,
     Project,
     Scan,
@@ -27,15 +25,18 @@ from deltaic.algebra.nodes import (
     keep,
     pass_through,
     sources,
+    walk,
 )
 from deltaic.algebra.prune import prune
-from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep, too_large
 from deltaic.algebra.recursion import Component, Predicate
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import is_unstable, unstable_columns
+from deltaic.delta.graph import Graph, is_joined
 from deltaic.delta.rules import Derivation, key_exprs
 from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import hidden_columns
+from deltaic.plan.carrying import carried_up, origin, preserved
 from deltaic.plan.change import change_table
 from deltaic.plan.maintain import ROW_KEY, Form, Known, Maintenance, Way
 from deltaic.plan.outer import Mark, marked
@@ -48,6 +49,8 @@ from deltaic.plan.strata import hidden_columns as hidden_columns_of_strata
 
 KEY_PREFIX = "__deltaic_k"
 _USUAL = Form()
+_JOINED = {"base": 10, "blakeley": 10, **dict.fromkeys(ALGORITHMS, 20)}
+"""Relations in one join up to which these techniques are taken: with each more, the work of the first two doubles."""
 
 
 def choose(
@@ -70,8 +73,25 @@ def choose(
 
     `partitioned` are the places of STRING columns by which the view's table is partitioned. Delta reads '' there back
     as NULL, so none of them is a key."""
+    try:
+        return _chosen(query, technique, partitioned, form, declared, references, components)
+    except RecursionError:
+        return too_deep()
+    except NotLowered as large:
+        return large.reason
+
+
+def _chosen(
+    query: Node,
+    technique: str,
+    partitioned: frozenset[int],
+    form: Form,
+    declared: Declared,
+    references: tuple[Reference, ...],
+    components: tuple[Component, ...],
+) -> Maintenance | Reason:
     query = _as_project(prune(query))
-    reason = _ungroupable(query)
+    reason = _ungroupable(query) or _too_many_joined(query, technique)
     if reason is not None:
         return reason
     shaky: list[tuple[Node, Expr]] = []
@@ -209,7 +229,7 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int], cou
         yield from _by_key(query, top, key_exprs(top), partitioned)
     if not unstable_columns(query):
         yield _by_rows(*marked(query), partitioned) if technique == "auto" else _by_rows(query, (), partitioned)
-    for node in _preserved(query):
+    for node in preserved(query):
         if isinstance(node, Aggregate | Window) and node is not top:
             yield from _by_key(query, node, key_exprs(node), partitioned)
         if isinstance(node, Join | Apply):
@@ -232,7 +252,9 @@ def _carried_types(found: SetQuery, technique: str) -> Iterator[str]:
 def _by_sets(query: Project, top: Node, partitioned: frozenset[int], technique: str) -> Iterator[Maintenance]:
     """By a reducing algorithm: a set whose rows, and what decides about them, come out the same every time."""
     found = SetQuery.of(top)
-    if found is None or not all(map(is_exact_key, _carried_types(found, technique))):
+    if found is None or len(found.graph.leaves) > _JOINED["reducing"]:
+        return
+    if not all(map(is_exact_key, _carried_types(found, technique))):
         return
     shaky = frozenset[str]().union(*map(unstable_columns, found.graph.leaves))
     exprs = (*found.graph.conditions, *(item.expr for item in found.items))
@@ -338,8 +360,8 @@ def _by_rows(query: Node, marks: tuple[Mark, ...], partitioned: frozenset[int]) 
     assert isinstance(query, Project)
     names = [name for mark in marks for name in (mark.marker, *mark.keys)]
     visible = query.items[: len(query.items) - len(names)]
-    shown = {_origin(query, item.name): item.name for n, item in enumerate(visible) if n not in partitioned}
-    kept = {name: shown.get(_origin(query, name), name) for name in names}
+    shown = {origin(query, item.name): item.name for n, item in enumerate(visible) if n not in partitioned}
+    kept = {name: shown.get(origin(query, name), name) for name in names}
     row = Item(ROW_KEY, _hash(tuple(item.name for item in visible)), "bigint", False)
     hidden = tuple(pass_through(query.fields[name]) for name in names if kept[name] == name)
     root = Project(query, (*(pass_through(item.field) for item in visible), row, *hidden))
@@ -365,17 +387,18 @@ def _by_key(
     names = tuple(f"{KEY_PREFIX}{number}" for number in range(len(exprs or literal)))
     kinds = [target.fields[e.column].type if e.column else "bigint" for e in exprs] or ["int"]
     items = tuple(Item(n, e, k) for n, e, k in zip(names, exprs or literal, kinds, strict=True)) + extra
-    carried = _carry(query, target, items)
+    carried = carried_up(query, target, items)
     if not isinstance(carried, Project):
         return
     visible_items = [item for n, item in enumerate(carried.items[: len(query.items)]) if n not in partitioned]
-    shown = {item.expr: item.name for item in visible_items if item.expr.column}
+    shown: dict[tuple[Node, str | None], str] = {}
+    for expr, name in {item.expr: item.name for item in visible_items if item.expr.column}.items():
+        shown.setdefault(origin(carried.input, expr.column), name)
     key: list[str] = []
     hidden: list[Item] = []
     for item in carried.items[len(query.items) :]:
         # the carried key is a column of its own; the user may show the very column it was made of
-        origin = _origin(carried.input, item.name)
-        visible = next((name for expr, name in shown.items() if _origin(carried.input, expr.column) == origin), None)
+        visible = shown.get(origin(carried.input, item.name))
         key.append(visible or item.name)
         if visible is None:
             hidden.append(item)
@@ -383,54 +406,12 @@ def _by_key(
     yield Maintenance(root, Way.KEYS, tuple(key), len(query.items))
 
 
-def _origin(node: Node, name: str | None) -> tuple[Node, str | None]:
-    """Where a column that is only passed through comes from."""
-    while name is not None:
-        if isinstance(node, Project):
-            expr = node.by_name[name]
-            if expr.column is None:
-                break
-            node, name = node.input, expr.column
-        elif isinstance(node, Filter):
-            node = node.input
-        elif isinstance(node, Join):
-            node = node.left if name in node.left.columns else node.right
-        else:
-            break
-    return node, name
-
-
-def _carry(node: Node, target: Node, items: tuple[Item, ...]) -> Node | None:
-    """The tree with `items` computed at `target` and handed up to its root."""
-    if node is target:
-        return Project(node, keep(node) + items)
-    match node:
-        case Project():
-            below = _carry(node.input, target, items)
-            passed = tuple(Item(i.name, col(i.name), i.type) for i in items)
-            return below and Project(below, node.items + passed)
-        case Filter() | Generate() | Apply() | Window():
-            below = _carry(node.input, target, items)
-            return below and replace(node, input=below)
-        case Join() if node.kind is not JoinKind.FULL:
-            left = _carry(node.left, target, items)
-            if left is not None:
-                return replace(node, left=left)
-            right = _carry(node.right, target, items) if node.kind is JoinKind.INNER else None
-            return right and replace(node, right=right)
-    return None
-
-
-def _preserved(node: Node) -> Iterator[Node]:
-    """The operators whose rows reach the top of the tree without being padded or merged."""
-    yield node
-    match node:
-        case Project() | Filter() | Generate() | Apply() | Window():
-            yield from _preserved(node.input)
-        case Join() if node.kind is not JoinKind.FULL:
-            yield from _preserved(node.left)
-            if node.kind is JoinKind.INNER:
-                yield from _preserved(node.right)
+def _too_many_joined(query: Node, technique: str) -> Reason | None:
+    most = _JOINED.get(technique)
+    joined = max((len(Graph.of(node).leaves) for node in walk(query) if is_joined(node)), default=0) if most else 0
+    if most is None or joined <= most:
+        return None
+    return too_large(f"deltaic.technique is {technique!r}, which is for joins of up to {most}, and {joined} are joined")
 
 
 def _ungroupable(query: Project) -> Reason | None:

@@ -338,7 +338,7 @@ def _inlined(program: Program) -> Program:
         return known.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
 
     for binding in program.bindings:
-        node = simplify(prune(with_leaves(binding.node, inlined)))
+        node = with_leaves(binding.node, inlined)
         last = binding is program.bindings[-1]
         often = uses[binding.name]
         kept_apart = binding.counts is not None or binding.common is not None or binding.stage is not None
@@ -346,7 +346,7 @@ def _inlined(program: Program) -> Program:
         if not apart and (often <= 1 or (often <= A_FEW and _is_light(node))):
             known[binding.name] = node
         else:
-            kept.append(replace(binding, node=node))
+            kept.append(replace(binding, node=simplify(prune(node))))
     return Program(tuple(kept))
 
 

@@ -205,15 +205,16 @@ def _compute(binding: Binding, named: Callable[[Scan], str]) -> Compute:
 def without(steps: Sequence[Step], done: Callable[[Step], bool]) -> list[Step]:
     """The steps, but for those that serve only what is `done`."""
     kept: list[Step] = []
-    asked: list[str] = []
+    asked: set[str] = set()
     for step in reversed(steps):
         serves = isinstance(step, ReadChange | ReadState | ReadCounts | Compute)
-        if serves and not any(re.search(rf"\b{step.relation}\b", sql) for sql in asked):
+        if serves and step.relation not in asked:
             continue
         kept.append(step)
         if not done(step):
-            near = step.near.binding if isinstance(step, ReadState) and step.near else ""
-            asked.append(f"{step.sql} {near}")
+            asked.update(re.findall(r"\w+", step.sql))
+            if isinstance(step, ReadState) and step.near:
+                asked.add(step.near.binding)
     return kept[::-1]
 
 

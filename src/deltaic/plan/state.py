@@ -103,6 +103,7 @@ class _Keeping:
     def __init__(self, top: Aggregate) -> None:
         self.top, self.input = top, top.input
         self.parts: dict[str, Part] = {}
+        self.own = {item.expr.sql: item.name for item in reversed(top.aggregates)}
         self.doubts: list[Expr] = []
         self.bags: list[Bag] = []
         self.number = 0
@@ -213,8 +214,7 @@ class _Keeping:
 
     def bag_part(self, expr: Expr, kind: str, fold: Fold, bag: Bag, over: Expr, name: str) -> str:
         if expr.sql not in self.parts:
-            own = next((i.name for i in self.top.aggregates if i.expr.sql == expr.sql), name)
-            item = Item(own or self.fresh("part"), expr, kind)
+            item = Item(self.own.get(expr.sql, name) or self.fresh("part"), expr, kind)
             self.parts[expr.sql] = Part(item, fold, bag=bag, over=over)
         return self.parts[expr.sql].name
 
@@ -325,8 +325,7 @@ class _Keeping:
         """The part's name; equal parts are stored once."""
         key = expr.sql
         if key not in self.parts:
-            own = next((i.name for i in self.top.aggregates if i.expr.sql == key), name)
-            item = Item(own or self.fresh("part"), expr, kind)
+            item = Item(self.own.get(key, name) or self.fresh("part"), expr, kind)
             self.parts[key] = Part(item, fold, moment, call.arguments, call.where, beside)
         return self.parts[key].name
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,26 +12,64 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType
 
 from deltaic.algebra.nodes import Field
-from deltaic.errors import DeltaicError, NameProblem, ParseError, Position
+from deltaic.algebra.reasons import PARTS, NotLowered, too_large
+from deltaic.errors import DeltaicError, NameProblem, ParseError, Position, UnsupportedError
 from deltaic.sql.parse import Text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+STACK = f"{PARTS} Or give Spark's driver a larger stack: spark.driver.extraJavaOptions = -Xss16m."
+
+
+def is_too_deep(error: Exception) -> bool:
+    """Whether Spark's parser or a rule of it, which call themselves for each level of a query, ran out of stack."""
+    return any(word in str(error) for word in ("StackOverflowError", "FAILED_TO_PARSE_TOO_COMPLEX"))
+
+
+@contextmanager
+def enough_stack() -> Iterator[None]:
+    """Where Spark computes a view: running out of stack is an error that says what to do."""
+    try:
+        yield
+    except Exception as error:  # classic and Connect sessions raise from different class trees
+        if is_too_deep(error):
+            raise UnsupportedError("Spark has not enough stack to compute the view", hint=STACK) from None
+        raise
+
+
+_AROUND = "SELECT * FROM ("
+
+
 class Analyzer:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
 
-    def schema(self, sql: str) -> StructType:
-        """The schema of a query; an error of the query's own is raised as Deltaic's, with its place."""
+    def schema(self, query: str) -> StructType:
+        """The schema of a user's query; an error of its own is raised as Deltaic's, with its place.
+
+        Spark runs a statement as soon as it sees one. In parentheses there can be queries only."""
         try:
-            return self.spark.sql(sql).schema
-        except PySparkException as error:
-            raise query_error(error, sql) from None
+            return self.spark.sql(f"{_AROUND}{query}\n)").schema
+        except Exception as error:  # a classic session hands errors of Java's on as they are
+            if is_too_deep(error):
+                raise ParseError("Spark has not enough stack for the query", hint=STACK) from None
+            if isinstance(error, PySparkException):
+                raise query_error(error, query, len(_AROUND)) from None
+            raise
 
     def types(self, sql: str) -> tuple[Field, ...]:
-        return fields_of(self.spark.sql(sql).schema)
+        return fields_of(self.own_schema(sql))
+
+    def own_schema(self, sql: str) -> StructType:
+        """The schema of a query of Deltaic's own making; errors stay Spark's."""
+        try:
+            return self.spark.sql(sql).schema
+        except Exception as error:
+            if is_too_deep(error):
+                raise NotLowered(too_large("Spark has not enough stack for a part of it")) from None
+            raise
 
     @cached_property
     def builtins(self) -> frozenset[str]:
@@ -59,23 +99,26 @@ def type_text(kind: DataType) -> str:
 _PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 
 
-def query_error(error: PySparkException, sql: str) -> DeltaicError:
-    """Spark's complaint about a query as ours: one line, and where in the text."""
-    message = str(error).split("\n\nJVM stacktrace")[0]
+def query_error(error: PySparkException, sql: str, before: int = 0) -> DeltaicError:
+    """Spark's complaint about a query as ours: one line, and where in the text; so much stood before it."""
+    message = str(error).split("\n\nJVM stacktrace")[0].strip()
     what = re.sub(r"\s*SQLSTATE: \w+", "", message.split("\n")[0].split(";")[0]).strip()
     condition = error.getCondition() or ""
     kind: type[DeltaicError] = ParseError if condition.startswith("PARSE") else NameProblem
-    return kind(what, at=_place(error, message, sql))
+    return kind(what, at=_place(error, message, sql, before))
 
 
-def _place(error: PySparkException, message: str, sql: str) -> Position | None:
+def _place(error: PySparkException, message: str, sql: str, before: int) -> Position | None:
     try:
         contexts = error.getQueryContext()
     except Exception:  # not every kind of session can tell
         contexts = []
     for context in contexts or []:
         start = getattr(context, "startIndex", lambda: -1)()
-        if isinstance(start, int) and start >= 0:
-            return Text(sql, ()).position(start)
+        if isinstance(start, int) and start >= before:
+            return Text(sql, ()).position(start - before)
     found = _PLACE.search(message)
-    return Position(int(found[1]), int(found[2]) + 1) if found else None
+    if found is None:
+        return None
+    line, column = int(found[1]), int(found[2]) + 1
+    return Position(line, max(1, column - before) if line == 1 else column)

@@ -41,6 +41,10 @@ _WHOLE_PATHS_IN_PLANS = ("spark.sql.maxMetadataStringLength", "1000")
 # are an RDD.
 _LOCAL_ROWS = ("spark.sql.execution.arrow.localRelationThreshold", "1MB")
 
+# What is quoted stays as it is: Spark would put the value of an environment variable in the place of `${env:NAME}`, in
+# literals and names too, and with the other one set a backslash before a quote would be part of a literal.
+LITERALLY = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escapedStringLiterals": "false"}
+
 # A delta meets tables many times its size: sending it to where they are is cheaper than sorting both.
 _BROADCAST = ("spark.sql.autoBroadcastJoinThreshold", "64MB")
 
@@ -114,12 +118,16 @@ def fork(session: SparkSession) -> SparkSession:
         clone: SparkSession = remote.cloneSession()
         for key in _OF_ONE_STATEMENT:
             clone.conf.unset(key)
+        for key, value in LITERALLY.items():
+            clone.conf.set(key, value)
         return clone
     child = session.newSession()
     _copy_settings(session, child)
     child.conf.set(*_WHOLE_PATHS_IN_PLANS)
     child.conf.set(*_LOCAL_ROWS)
     child.conf.set(*_BROADCAST)
+    for key, value in LITERALLY.items():
+        child.conf.set(key, value)
     here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
     if here != (child.catalog.currentCatalog(), child.catalog.currentDatabase()):
         child.catalog.setCurrentCatalog(here[0])

@@ -11,7 +11,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from deltaic.algebra.expr import Expr, col, join_parts
 from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window, keep
-from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.algebra.reasons import Code, NotLowered, Reason, too_large
 from deltaic.algebra.recursion import Component
 from deltaic.errors import Position
 from deltaic.sql import functions
@@ -20,6 +20,9 @@ from deltaic.sql.render import select_list, stub
 from deltaic.sql.scope import Catalog, Ctes, Derived, Scope
 
 Replacement = tuple[Span, Expr]
+MOST_RELATIONS = 2_000
+"""Tables and queries in FROM that are lowered: an expression that another reads twice, and that is read twice, doubles
+them each time."""
 
 
 class Names:
@@ -45,6 +48,14 @@ class Context:
     defined: dict[Span, Derived] = field(default_factory=dict)
     """Where in the text they are."""
     predicates: int = 0
+    relations: int = 0
+    """How many were lowered so far; common table expressions are, each time they are read."""
+
+    def one_more_relation(self) -> None:
+        self.relations += 1
+        if self.relations > MOST_RELATIONS:
+            what = f"it reads more than {MOST_RELATIONS:,} relations, if its common table expressions are written out"
+            raise NotLowered(too_large(what))
 
     def next_predicate(self) -> int:
         self.predicates += 1
@@ -60,7 +71,8 @@ class Context:
         unknown = [(name, expr) for name, expr in items if expr.column is None]
         if unknown:
             bare = tuple(Item(name, expr, "") for name, expr in unknown)
-            query = f"SELECT {select_list(bare)} FROM {stub(node.schema)}{group}"
+            asked = frozenset[str]().union(*(expr.columns for _, expr in unknown))
+            query = f"SELECT {select_list(bare)} FROM {stub(f for f in node.schema if f.name in asked)}{group}"
             typed = {f.name: f for f in self.catalog.types(query)}
         return tuple(
             Item(name, expr, typed[name].type, True)
@@ -72,13 +84,14 @@ class Context:
 
 def surface(node: exp.Expr) -> Iterator[exp.Expr]:
     """The nodes of an expression that belong to this block: subqueries are given, not entered."""
-    yield node
-    if isinstance(node, exp.Exists | exp.Subquery | exp.Query) or _not_in(node) is not None:
-        return
-    inside = node.args.get("query") if isinstance(node, exp.In) else None
-    for child in node.iter_expressions():
-        if child is not inside:
-            yield from surface(child)
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        if isinstance(found, exp.Exists | exp.Subquery | exp.Query) or _not_in(found) is not None:
+            continue
+        inside = found.args.get("query") if isinstance(found, exp.In) else None
+        waiting.extend(child for child in found.iter_expressions(reverse=True) if child is not inside)
 
 
 def _not_in(node: exp.Expr) -> exp.In | None:
@@ -132,6 +145,7 @@ class Block:
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
         if self.grouped:
             found.extend(self.grouped.matches(self, tree, span, hidden))
+        columns: list[Replacement] = []  # apart, since none of the many covers another
         for node in surface(tree):
             if is_subquery(node):
                 place = self.subquery_span(node)
@@ -140,7 +154,8 @@ class Block:
             elif isinstance(node, exp.Column) and not isinstance(node.this, exp.Star):
                 place, expr = self.column(node)
                 if _inside(place, span) and not _covered(place, found):
-                    found.append((place, self.after_grouping(expr, place)))
+                    columns.append((place, self.after_grouping(expr, place)))
+        found.extend(columns)
         for call in self.calls(span, hidden):
             if call.over is not None and not _covered(call.span, found):
                 found.append((call.span, self.window(call, found)))
@@ -150,7 +165,7 @@ class Block:
         return found
 
     def after_grouping(self, expr: Expr, place: Span) -> Expr:
-        if self.grouped and (expr.columns & set(self.grouped.input_columns)) - set(self.node.columns):
+        if self.grouped and not (expr.columns & self.grouped.input_columns) <= self.node.column_set:
             self.context.refuse(
                 Code.UNSUPPORTED_SYNTAX,
                 f"{self.text.slice(place)} is neither grouped nor aggregated as written",
@@ -241,7 +256,8 @@ class Block:
 
     def _is_function(self, call: Call) -> bool:
         token = self.text.tokens[self.text.index_at(call.span[0])]
-        return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) and token.text.lower() not in _NOT_CALLS
+        named = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
+        return named and token.text.lower() not in functions.NOT_CALLS
 
     def subquery_span(self, node: exp.Expr) -> Span:
         """Where a subquery stands, with EXISTS, or with IN, its NOT and its left side."""
@@ -290,7 +306,7 @@ class Block:
         if named is not None:
             spec, tree = named
             spec_found = self.replacements(tree, spec)
-        partition = tuple(self.build(place, spec_found) for place in partition_spans(self.text, spec))
+        partition = tuple(self.build(place, spec_found) for place in self.text.partition_spans(spec))
         if not partition:
             self.context.refuse(
                 Code.WINDOW_NO_PARTITION,
@@ -326,7 +342,7 @@ class Block:
 class Grouped:
     """After GROUP BY: which spans of the text stand for a column of the Aggregate."""
 
-    input_columns: tuple[str, ...]
+    input_columns: frozenset[str]
     calls: dict[str, str]
     """Aggregate call, as its expression's SQL over the input, to the Aggregate's column."""
     group_tokens: list[tuple[tuple[str, ...], str]]
@@ -345,7 +361,8 @@ class Grouped:
                 expr = self.over_input.lower(tree, call.span)
                 found.append((call.span, col(self.calls[expr.sql])))
         tokens = normal_tokens(self.over_input, tree, span)
-        for wanted, column in self.group_tokens:
+        there = {token[0] for token in tokens}
+        for wanted, column in (group for group in self.group_tokens if group[0][0] in there):
             found.extend((place, col(column)) for place in occurrences(tokens, wanted) if not _covered(place, found))
         return found
 
@@ -400,76 +417,6 @@ def _closes_last(wanted: tuple[str, ...]) -> bool:
         if depth == 0 and 0 < number < len(wanted) - 1:
             return False
     return True
-
-
-_NOT_CALLS = frozenset(
-    [
-        "over",
-        "filter",
-        "within",
-        "group",
-        "in",
-        "and",
-        "or",
-        "not",
-        "on",
-        "as",
-        "by",
-        "when",
-        "then",
-        "else",
-        "case",
-        "where",
-        "between",
-        "like",
-        "ilike",
-        "rlike",
-        "exists",
-        "select",
-        "from",
-        "values",
-        "distinct",
-        "all",
-        "any",
-        "some",
-        "is",
-        "null",
-        "partition",
-        "order",
-        "rows",
-        "range",
-        "using",
-        "cast",
-        "try_cast",
-        "extract",
-        "position",
-        "substring",
-        "trim",
-        "overlay",
-    ]
-)
-
-
-def partition_spans(text: Text, over: Span) -> list[Span]:
-    """The expressions of PARTITION BY in a window specification."""
-    tokens = text.within(over)
-    spans: list[Span] = []
-    depth, start = 0, -1
-    for number, token in enumerate(tokens):
-        word = token.text.upper()
-        if start < 0:
-            if token.token_type is TokenType.PARTITION_BY or (depth == 1 and word == "BY"):
-                start = number + 1
-        elif depth == 1 and (word in (",", ")") or token.token_type in _AFTER_PARTITION):
-            spans.append((tokens[start].start, tokens[number - 1].end + 1))
-            if word != ",":
-                break
-            start = number + 1
-        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
-    return spans
-
-
-_AFTER_PARTITION = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.ROWS, TokenType.RANGE)
 
 
 def _inside(inner: Span, outer: Span) -> bool:

@@ -82,6 +82,7 @@ class _From:
         return Block(self.context, node, Scope(entries, self.outer), self.ctes, apply)
 
     def relation(self, tree: exp.Expr) -> Block:
+        self.context.one_more_relation()
         match tree:
             case exp.Table():
                 return self.table(tree)
@@ -247,7 +248,8 @@ def generated_fields(
     context: Context, node: Node, generator: Expr, given: list[str]
 ) -> tuple[tuple[Field, ...], list[str]]:
     """The columns a generator makes, with the names given to them or Spark's own."""
-    query = f"SELECT g.* FROM {stub(node.schema)} LATERAL VIEW {generator.sql} g"
+    asked = stub(f for f in node.schema if f.name in generator.columns)
+    query = f"SELECT g.* FROM {asked} LATERAL VIEW {generator.sql} g"
     typed = context.catalog.types(query)
     names = given or [f.name for f in typed]
     if len(names) != len(typed):

@@ -75,3 +75,52 @@ def window_is_unstable(name: str, result_type: str, *, row_frame: bool) -> bool:
     if name in WINDOW_ONLY or row_frame:
         return True
     return aggregate_is_unstable(name, result_type)
+
+
+NOT_CALLS = frozenset(
+    [
+        "over",
+        "filter",
+        "within",
+        "group",
+        "in",
+        "and",
+        "or",
+        "not",
+        "on",
+        "as",
+        "by",
+        "when",
+        "then",
+        "else",
+        "case",
+        "where",
+        "between",
+        "like",
+        "ilike",
+        "rlike",
+        "exists",
+        "select",
+        "from",
+        "values",
+        "distinct",
+        "all",
+        "any",
+        "some",
+        "is",
+        "null",
+        "partition",
+        "order",
+        "rows",
+        "range",
+        "using",
+        "cast",
+        "try_cast",
+        "extract",
+        "position",
+        "substring",
+        "trim",
+        "overlay",
+    ]
+)
+"""Words that may stand before a parenthesis and are not the name of a function."""

@@ -169,6 +169,7 @@ class _Reader:
     def __init__(self, block: Block, items: Items) -> None:
         self.block, self.items_ = block, items
         self.elements: list[Element] = []
+        self.spelled: dict[tuple[str, ...], int] = {}
 
     def members(self, tree: exp.Expr) -> tuple[int, ...]:
         if isinstance(tree, exp.Tuple):
@@ -179,15 +180,11 @@ class _Reader:
             tree = tree.this
         target = self.meant(tree)
         element = (target, any_span(target))
-        wanted = self.spelling(element)
-        for index, known in enumerate(self.elements):
-            if self.spelling(known) == wanted:
-                return (index,)
-        self.elements.append(element)
-        return (len(self.elements) - 1,)
-
-    def spelling(self, element: Element) -> list[str]:
-        return [token[0] for token in normal_tokens(self.block, *element)]
+        spelling = tuple(token[0] for token in normal_tokens(self.block, *element))
+        index = self.spelled.setdefault(spelling, len(self.elements))
+        if index == len(self.elements):
+            self.elements.append(element)
+        return (index,)
 
     def meant(self, tree: exp.Expr) -> exp.Expr:
         """The expression an ordinal or an alias of the select list stands for."""

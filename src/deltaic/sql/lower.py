@@ -25,9 +25,10 @@ from deltaic.algebra.nodes import (
     Values,
     keep,
 )
-from deltaic.algebra.reasons import Code
+from deltaic.algebra.reasons import Code, NotLowered, too_deep
 from deltaic.algebra.recursion import Component
 from deltaic.algebra.set_operations import is_present
+from deltaic.algebra.size import why_too_large
 from deltaic.sql.block import Block, Context, distinct
 from deltaic.sql.from_clause import Relation, lower_from
 from deltaic.sql.parse import Span, Text, span_of, start_of
@@ -52,12 +53,24 @@ class Lowered:
 def lower(tree: exp.Expr, sql: Text, catalog: Catalog) -> Lowered:
     """Raises NotLowered, with its reason, for a query that has no algebra."""
     context = Context(sql, catalog)
-    relation = Lowering(context).query(tree, Ctes(), None)
+    try:
+        relation = Lowering(context).query(tree, Ctes(), None)
+    except RecursionError:
+        raise NotLowered(too_deep()) from None
+    large = why_too_large(relation.node)
+    if large is not None:
+        raise NotLowered(large)
     return Lowered(relation.node, relation.names, tuple(context.components), context.defined)
 
 
 def _no_subquery(block: Block, tree: exp.Expr, span: Span) -> Expr:
     block.context.refuse(Code.UNSUPPORTED_SYNTAX, "a subquery in VALUES", span[0])
+
+
+def _stands_apart(tree: exp.Expr) -> bool:
+    """Whether a set operation has clauses of its own."""
+    clauses = ("with_", "with", "order", "limit", "offset", "fetch", "sample", "pivots")
+    return any(tree.args.get(name) for name in clauses)
 
 
 class Lowering:
@@ -118,26 +131,40 @@ class Lowering:
         return Relation(Values(tuple(rows), fields), tuple(f.name for f in typed))
 
     def set_operation(self, tree: exp.SetOperation, ctes: Ctes, outer: Scope | None) -> Relation:
-        if tree.args.get("by_name"):
-            self.context.refuse(Code.UNSUPPORTED_SYNTAX, "UNION BY NAME")
-        left = self.query(tree.left, ctes, outer)
-        right = self.query(tree.right, ctes, outer)
-        distinct_rows = bool(tree.args.get("distinct"))
-        if isinstance(tree, exp.Union):
-            node: Node = self.union(left.node, right.node)
-            return Relation(distinct(node) if distinct_rows else node, left.names)
-        return Relation(self.counted_copies(left.node, right.node, tree, distinct_rows), left.names)
+        """A chain of them from the left: no deeper than it has different ones, however long it is."""
+        chain: list[exp.SetOperation] = [tree]
+        while isinstance(chain[-1].left, exp.SetOperation) and not _stands_apart(chain[-1].left):
+            chain.append(chain[-1].left)
+        found = self.query(chain[-1].left, ctes, outer)
+        node, union = found.node, None
+        for operation in reversed(chain):
+            if operation.args.get("by_name"):
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, "UNION BY NAME")
+            right = self.query(operation.right, ctes, outer).node
+            distinct_rows = bool(operation.args.get("distinct"))
+            if not isinstance(operation, exp.Union):
+                node, union = self.counted_copies(node, right, operation, distinct_rows), None
+                continue
+            # DISTINCT (DISTINCT A + B)  =  DISTINCT (A + B); what is added to a set is not
+            longer = union if union is not None and (distinct_rows or node is union) else None
+            union = self.union(longer, right) if longer is not None else self.union(node, right)
+            node = distinct(union) if distinct_rows else union
+        return Relation(node, found.names)
 
-    def union(self, *branches: Node) -> UnionAll:
-        query = " UNION ALL ".join(f"SELECT * FROM {stub(branch.schema)}" for branch in branches)
-        typed = self.context.catalog.types(query)
-        nullable = [any(pair) for pair in zip(*([f.nullable for f in b.schema] for b in branches), strict=True)]
-        names = [name.split("#")[0] for name in branches[0].columns]
+    def union(self, left: Node, right: Node) -> UnionAll:
+        """Of two, in the types that Spark gives both; a union of the very types only gets one more branch."""
+        kinds = [f.type for f in left.schema]
+        if kinds != [f.type for f in right.schema]:
+            query = " UNION ALL ".join(f"SELECT * FROM {stub(side.schema)}" for side in (left, right))
+            kinds = [f.type for f in self.context.catalog.types(query)]
+        names = [name.split("#")[0] for name in left.columns]
         fields = tuple(
-            Field(self.context.names.fresh(name), f.type, null)
-            for name, f, null in zip(names, typed, nullable, strict=True)
+            Field(self.context.names.fresh(name), kind, one.nullable or other.nullable)
+            for name, kind, one, other in zip(names, kinds, left.schema, right.schema, strict=True)
         )
-        return UnionAll(tuple(self.widened(branch, fields) for branch in branches), fields)
+        longer = isinstance(left, UnionAll) and kinds == [f.type for f in left.schema]
+        branches = left.branches if longer and isinstance(left, UnionAll) else (self.widened(left, fields),)
+        return UnionAll((*branches, self.widened(right, fields)), fields)
 
     def widened(self, branch: Node, fields: tuple[Field, ...]) -> Node:
         """The branch in the union's types: a rule may take it out of the union, where Spark would not widen it."""

@@ -20,7 +20,10 @@ from sqlglot.errors import TokenError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from deltaic.algebra.reasons import PARTS
 from deltaic.errors import ParseError, Position
+from deltaic.sql.deep import with_room
+from deltaic.sql.reading import check_reading
 
 SPAN, OPERAND, QUERY = "deltaic_span", "deltaic_operand", "deltaic_query"
 
@@ -163,6 +166,24 @@ class Text:
     def _word(self, index: int) -> str:
         return self.tokens[index].text.upper() if index < len(self.tokens) else ""
 
+    def partition_spans(self, over: Span) -> list[Span]:
+        """The expressions of PARTITION BY in a window specification."""
+        tokens = self.within(over)
+        spans: list[Span] = []
+        depth, start = 0, -1
+        for number, token in enumerate(tokens):
+            word = token.text.upper()
+            if start < 0:
+                if token.token_type is TokenType.PARTITION_BY or (depth == 1 and word == "BY"):
+                    start = number + 1
+            elif depth == 1 and (word in (",", ")") or token.token_type in _AFTER_PARTITION):
+                spans.append((tokens[start].start, tokens[number - 1].end + 1))
+                if word != ",":
+                    break
+                start = number + 1
+            depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        return spans
+
     def conjuncts(self, span: Span) -> list[Span]:
         """The terms of an AND at the top of a condition; the condition itself if it is none."""
         cuts: list[Token] = []
@@ -237,6 +258,7 @@ class CallParts:
 
 
 _SPECIAL = ("DISTINCT", "ALL", "ORDER", "ORDER BY", "IGNORE", "RESPECT", "WITHIN", "=>")
+_AFTER_PARTITION = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.ROWS, TokenType.RANGE)
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
 
@@ -260,8 +282,11 @@ def _parser() -> _SpanParser:
 def parse_query(sql: str) -> tuple[exp.Expr, Text]:
     """The tree of a query and its text. Anything that is not a query is refused."""
     text = Text.of(sql)
+    check_reading(sql, text.tokens)
     try:
-        trees = _parser().parse(_tokenize(sql), sql)
+        trees = with_room(lambda: _parser().parse(_tokenize(sql), sql))
+    except RecursionError:
+        raise ParseError("the query is nested too deeply to be read", hint=PARTS) from None
     except SqlglotParseError as error:
         detail = error.errors[0] if error.errors else {}
         at = Position(detail["line"], detail["col"]) if detail.get("line") else None

@@ -8,6 +8,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from deltaic.errors import ConfigurationError, ParseError
 from deltaic.sql.parse import Text
+from deltaic.sql.reading import check_reading
 from deltaic.sql.statements import (
     AlterView,
     ChangePlainView,
@@ -136,7 +137,8 @@ class _Parser:
         return text
 
     def rest(self) -> str:
-        """What is left of the statement, with blanks for what stands before it."""
+        """What is left of the statement, a query, with blanks for what stands before it."""
+        check_reading(self.raw, self.text.tokens)
         if self.index >= len(self.tokens):
             self.fail("a query is expected")
         start, end = self.tokens[self.index].start, self.tokens[-1].end + 1
@@ -237,10 +239,11 @@ class _Parser:
         return RefreshView(name, full, as_of)
 
     def number(self) -> int:
-        if self.index >= len(self.tokens) or not self.tokens[self.index].text.isdecimal():
+        digits = self.tokens[self.index].text if self.index < len(self.tokens) else ""
+        if not digits.isdecimal() or len(digits) > 18:
             self.fail("a number is expected")
         self.index += 1
-        return int(self.tokens[self.index - 1].text)
+        return int(digits)
 
     def create(self) -> CreateView | None:
         start = self.index

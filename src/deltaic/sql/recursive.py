@@ -7,6 +7,7 @@ keeps every derivation, which Spark computes itself; what is kept here are sets.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -74,19 +75,24 @@ def _given(cte: exp.CTE) -> tuple[str, ...]:
 
 def _unions(tree: exp.Expr) -> list[exp.Union]:
     """The UNIONs on top of a query, without what has a meaning of its own."""
-    while isinstance(tree, exp.Subquery) and not tree.alias and not tree.args.get("with_"):
-        tree = tree.this
-    if not isinstance(tree, exp.Union):
-        return []
-    return [tree, *_unions(tree.left), *_unions(tree.right)]
+    return [part for part in _parts(tree) if isinstance(part, exp.Union)]
 
 
 def _branches(tree: exp.Expr) -> list[exp.Expr]:
-    while isinstance(tree, exp.Subquery) and not tree.alias and not tree.args.get("with_"):
-        tree = tree.this
-    if not isinstance(tree, exp.Union):
-        return [tree]
-    return [*_branches(tree.left), *_branches(tree.right)]
+    return [part for part in _parts(tree) if not isinstance(part, exp.Union)]
+
+
+def _parts(tree: exp.Expr) -> list[exp.Expr]:
+    """The UNIONs and their branches, as they are written."""
+    found, waiting = list[exp.Expr](), [tree]
+    while waiting:
+        part = waiting.pop()
+        while isinstance(part, exp.Subquery) and not part.alias and not part.args.get("with_"):
+            part = part.this
+        found.append(part)
+        if isinstance(part, exp.Union):
+            waiting.extend((part.right, part.left))
+    return found
 
 
 class _Component:
@@ -140,7 +146,7 @@ class _Component:
             self.same_width(cte, relations)
             schema = relations[0].node.schema
             if len(relations) > 1:
-                schema = self.lowering.union(*(relation.node for relation in relations)).schema
+                schema = reduce(self.lowering.union, (relation.node for relation in relations)).schema
             names = _given(cte) or relations[0].names
             if len(names) != len(schema):
                 what = f"{cte.alias} has {len(schema)} columns, and names for {len(names)}"

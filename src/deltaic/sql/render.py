@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import singledispatchmethod
-from textwrap import indent
 
 from deltaic.algebra.expr import Expr, col, quote
 from deltaic.algebra.nodes import (
@@ -31,15 +31,19 @@ from deltaic.algebra.nodes import (
 
 def render(node: Node, relation: Callable[[Scan], str]) -> str:
     """The SELECT that computes `node`; `relation` names the table a scan reads."""
-    return _Renderer(lambda scan: _held(relation(scan))).select(node).replace(_BREAK, "\n")
+    return _let_go(_Renderer(lambda scan: _held(relation(scan))).select(node))
 
 
-_BREAK = "\0"
-"""Stands for a line break of the user's own (in a literal, a comment, a name) until the text is indented."""
+_BREAK, _NUL = "\0n", "\0\0"
+"""They stand for a line break of the user's own (in a literal, a name), and for a NUL, until the text is indented."""
 
 
 def _held(text: str) -> str:
-    return text.replace("\n", _BREAK)
+    return text.replace("\0", _NUL).replace("\n", _BREAK)
+
+
+def _let_go(text: str) -> str:
+    return re.sub("\0[n\0]", lambda found: "\n" if found[0] == _BREAK else "\0", text) if "\0" in text else text
 
 
 def _sql(expr: Expr) -> str:
@@ -51,7 +55,7 @@ def _quoted(name: str) -> str:
 
 
 def select_list(items: Iterable[Item]) -> str:
-    return _listed(items).replace(_BREAK, "\n")
+    return _let_go(_listed(items))
 
 
 def _listed(items: Iterable[Item]) -> str:
@@ -71,7 +75,8 @@ class _Renderer:
         self.relation = relation
 
     def nested(self, node: Node) -> str:
-        return f"(\n{indent(self.select(node), '  ')}\n)"
+        inner = self.select(node).replace("\n", "\n  ")  # textwrap breaks lines at characters that a literal may hold
+        return f"(\n  {inner}\n)"
 
     @singledispatchmethod
     def select(self, node: Node) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from sqlglot import exp
@@ -69,12 +70,16 @@ class Scope:
         outer = self.parent.resolve(parts)
         return outer and Resolved(outer.column, outer.used, outer.level + 1)
 
+    @cached_property
+    def _named(self) -> dict[str, list[Entry]]:
+        found: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            found.setdefault(entry.name.lower(), []).append(entry)
+        return found
+
     def _matching(self, qualifier: Sequence[str], name: str) -> list[Entry]:
-        return [
-            entry
-            for entry in self.entries
-            if same(entry.name, name) and (entry.bare if not qualifier else _ends(entry.qualifier, qualifier))
-        ]
+        named = self._named.get(name.lower(), [])
+        return [entry for entry in named if (entry.bare if not qualifier else _ends(entry.qualifier, qualifier))]
 
     def star(self, qualifier: Sequence[str]) -> list[Entry]:
         if not qualifier:

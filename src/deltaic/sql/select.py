@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from deltaic.algebra import nodes
-from deltaic.algebra.expr import Expr, col, text
+from deltaic.algebra.expr import Expr, col, conjunction, text
 from deltaic.algebra.nodes import Aggregate, Field, Filter, Generate, Item, Project
 from deltaic.algebra.reasons import Code
 from deltaic.sql import functions
@@ -28,6 +28,11 @@ def lower_select(lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope 
     block, correlated = lower_rows(lowering, tree, ctes, outer)
     if correlated:
         lowering.context.refuse(Code.CORRELATED_SUBQUERY, "an outer column where no rule reaches it")
+    return lower_list(lowering, tree, block)
+
+
+def lower_list(lowering: Lowering, tree: exp.Select, block: Block) -> Relation:
+    """What follows FROM and WHERE."""
     return _Select(lowering, tree, block).relation()
 
 
@@ -43,18 +48,41 @@ def lower_rows(lowering: Lowering, tree: exp.Select, ctes: Ctes, outer: Scope | 
     return block, _where(lowering, block, where.this) if where is not None else []
 
 
+_FILTERS = 50
+"""So many conditions of one WHERE stand by themselves, for joins to find theirs among them; any others are one."""
+
+
 def _where(lowering: Lowering, block: Block, tree: exp.Expr) -> list[Expr]:
     outer: list[Expr] = []
+    own: list[Expr] = []
     # what needs no subquery goes first, next to the joins that it is a condition of
-    for span in sorted(block.text.conjuncts(span_of(tree)), key=block.text.has_query):
-        if _joined(lowering, block, tree, span):
+    for term, span in sorted(_terms(block, tree), key=lambda found: block.text.has_query(found[1])):
+        if _joined(lowering, block, term, span):
             continue
-        predicate = block.lower(tree, span)
-        if predicate.columns <= set(block.node.columns):
-            block.node = Filter(block.node, predicate)
-        else:
+        predicate = block.lower(term, span)
+        if not predicate.columns <= block.node.column_set:
             outer.append(predicate)
+            continue
+        own.append(predicate)
+        if len(own) <= _FILTERS:
+            block.node = Filter(block.node, predicate)
+    others = conjunction(*own[_FILTERS:])
+    if others is not None:
+        block.node = Filter(block.node, others)
     return outer
+
+
+def _terms(block: Block, tree: exp.Expr) -> list[tuple[exp.Expr, Span]]:
+    """The terms of an AND, each with its part of the tree; with all of it, if the two do not agree."""
+    spans = block.text.conjuncts(span_of(tree))
+    terms, waiting = list[exp.Expr](), [tree]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, exp.And):
+            waiting.extend((found.right, found.left))
+        else:
+            terms.append(found)
+    return list(zip(terms if len(terms) == len(spans) else [tree] * len(spans), spans, strict=True))
 
 
 def _joined(lowering: Lowering, block: Block, tree: exp.Expr, span: Span) -> bool:
@@ -206,7 +234,7 @@ class _Select:
         if not grouping.elements and not aggregates and grouping.set_column is None:
             self.context.refuse(Code.UNSUPPORTED_SYNTAX, "one group of all rows, and nothing computed of it")
         node = Aggregate(block.node, grouping.items(block), aggregates)
-        grouped = Grouped(block.node.columns, calls, grouping.tokens, block, grouping.special)
+        grouped = Grouped(block.node.column_set, calls, grouping.tokens, block, grouping.special)
         self.block = Block(
             self.context, node, block.scope, block.ctes, block.apply, block.aliases, grouped, block.windows
         )

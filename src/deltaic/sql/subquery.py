@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sqlglot import exp
@@ -16,6 +16,7 @@ from deltaic.sql.parse import Span, span_of
 
 if TYPE_CHECKING:
     from deltaic.sql.block import Block
+    from deltaic.sql.from_clause import Relation
     from deltaic.sql.lower import Lowering
 
 
@@ -94,24 +95,35 @@ def _query(tree: exp.Expr) -> exp.Expr:
 
 
 def _subquery(lowering: Lowering, block: Block, query: exp.Expr, kind: ApplyKind, span: Span) -> _Subquery:
-    correlated = _correlated(lowering, block, query, kind, span)
-    if correlated is not None:
-        return correlated
-    relation = lowering.query(query, block.ctes, None)
+    """Each is lowered once: one inside it that was lowered twice, and one inside that, would be so four times."""
+    from deltaic.sql.select import lower_list, lower_rows
+
+    if not isinstance(query, exp.Select):
+        return _uncorrelated(lowering.query(query, block.ctes, None), kind)
+    ctes = lowering.with_ctes(query, block.ctes)
+    rows, conditions = lower_rows(lowering, query, ctes, block.scope)
+    if conditions:
+        return _correlated(lowering, block, rows, conditions, query, kind, span)
+    lowering.check_modifiers(query)
+    alone = replace(rows, scope=replace(rows.scope, parent=None))
+    return _uncorrelated(lower_list(lowering, query, alone), kind)
+
+
+def _uncorrelated(relation: Relation, kind: ApplyKind) -> _Subquery:
     select = () if kind is ApplyKind.EXISTS else tuple(col(name) for name in relation.node.columns)
     return _Subquery(relation.node, None, select)
 
 
-def _correlated(lowering: Lowering, outer: Block, query: exp.Expr, kind: ApplyKind, span: Span) -> _Subquery | None:
-    """The parts of a subquery that refers to the outer row; None if it does not."""
-    from deltaic.sql.select import lower_rows
-
-    if not isinstance(query, exp.Select):
-        return None
-    ctes = lowering.with_ctes(query, outer.ctes)
-    block, conditions = lower_rows(lowering, query, ctes, outer.scope)
-    if not conditions:
-        return None
+def _correlated(
+    lowering: Lowering,
+    outer: Block,
+    block: Block,
+    conditions: list[Expr],
+    query: exp.Select,
+    kind: ApplyKind,
+    span: Span,
+) -> _Subquery:
+    """The parts of a subquery that refers to the outer row by `conditions`."""
     refuse = lowering.context.refuse
     for clause in ("having", "qualify", "limit", "offset", "windows"):
         if query.args.get(clause) is not None:

@@ -218,6 +218,9 @@ class _LocalReader:
             return _parsed_file(str(file), version, _fingerprint(file))
         except FileNotFoundError:
             raise _gone(self._ref, version) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"{self._ref.name}: commit {version} of its log is damaged ({first_line(error)})"
+            raise SourceError(what, hint=f"See {file}.") from None
 
     def commits(self, after: int, upto: int) -> list[Commit]:
         return [self.commit(version) for version in range(after + 1, upto + 1)]

@@ -43,6 +43,7 @@ _SESSION = {
 # A server that says one of these may soon say something else; any other refusal is final.
 _ENDED = (None, "57P01", "57P02", "57P03")
 """Of errors that end a connection; without a code it was not the server who ended it."""
+_MAYBE_SECRET = re.compile(r"://|password\s*=", re.IGNORECASE)
 _PASSING = re.compile(r"starting up|shutting down|recovery|too many|reserved for|terminating", re.IGNORECASE)
 
 
@@ -89,6 +90,11 @@ class Server:
     sslmode: str = "prefer"
 
     def __post_init__(self) -> None:
+        if any(_MAYBE_SECRET.search(str(part)) for part in (self.host, self.database, self.user)):
+            raise ConfigurationError(  # and what it was is not told
+                "host, database and user are names; a connection string may hold a password, and would be shown",
+                hint="Give them one by one, and name an environment variable for the password (password_env).",
+            )
         if self.password is not None and not callable(self.password):
             raise ConfigurationError(
                 "a password is not given as a text, which would end up in logs",

@@ -43,9 +43,24 @@ class Progress:
 
     @classmethod
     def of(cls, commit: Commit) -> Progress | None:
-        """What a commit recorded; None if it is not one of Deltaic's."""
-        if commit.marker is None:
+        """What a commit recorded; None if it is not one of Deltaic's, or what it says cannot be."""
+        try:
+            recorded = dict(commit.marker or {})
+            sources = {str(name): SourceState(**state) for name, state in recorded.pop("sources").items()}
+            found = cls(sources=sources, **recorded)
+        except (KeyError, TypeError, ValueError, AttributeError):
             return None
-        recorded = dict(commit.marker)
-        sources = {name: SourceState(**state) for name, state in recorded.pop("sources").items()}
-        return cls(sources=sources, **recorded)
+        return found if found._could_be_of(commit.version) else None
+
+    def _could_be_of(self, version: int) -> bool:
+        """A refresh is a commit, so there are no more of them than versions."""
+        known = all(
+            _is_number(state.version) and isinstance(state.table_id, str) and isinstance(state.schema, str | None)
+            for state in self.sources.values()
+        )
+        texts = isinstance(self.technique, str) and isinstance(self.id, str) and isinstance(self.figures, dict)
+        return known and texts and _is_number(self.refresh) and 1 <= self.refresh <= version + 1
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltaic.errors import ConcurrentRefresh, HistoryGone
-from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_state_rs
 from deltaic.store.view import ViewTable
@@ -157,9 +157,7 @@ class TimesTable:
             return order
         if not self.table.exists:
             self.create()
-        marked = last_commit_with_marker(self.table.log)
-        last = Progress.of(marked.commit) if marked else None
-        progress = Progress(last.refresh + 1 if last else 1, {}, "times")
+        progress = Progress(self.table.next_refresh(), {}, "times")
         columns = {name: pa.array([getattr(u, name) for u in units], _ARROW[kind]) for name, kind in COLUMNS.items()}
         rows = pa.table({OP: pa.array([1] * len(units), pa.int32()), **columns})
         self.table.append(rows, progress, self.spark)

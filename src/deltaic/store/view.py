@@ -149,7 +149,7 @@ class ViewTable:
         """Put small files together, and write files anew that lost many of their rows. No row changes."""
         settings = "optimize.minFileSize", "optimize.clustering.mergeStrategy.minCubeSize.threshold"
         small = {f"spark.databricks.delta.{name}": str(_SMALL_FILE) for name in settings}
-        with _set(session, {**_PLAIN_TIMESTAMPS, **small}):
+        with with_settings(session, {**_PLAIN_TIMESTAMPS, **small}):
             session.sql(f"OPTIMIZE {self.ref.relation}")
 
     @property
@@ -198,6 +198,14 @@ class ViewTable:
                     raise
                 raise told from error
             return self._own_commit(progress, before)
+
+    def next_refresh(self) -> int:
+        """The number of the next refresh: one more than the last one's or, if no commit tells that, one that none can
+        have had. A refresh is a commit, and the first, of version 0, has number 1."""
+        newest = self._newest()
+        marked = last_commit_with_marker(self.log) if newest >= 0 else None
+        last = Progress.of(marked.commit) if marked else None
+        return last.refresh + 1 if last else newest + 2
 
     def _newest(self) -> int:
         try:
@@ -250,7 +258,7 @@ _PLAIN_TIMESTAMPS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"
 
 def plain_timestamps(session: SparkSession) -> contextlib.AbstractContextManager[None]:
     """Files that Spark writes in this block have timestamps that everyone reads alike."""
-    return _set(session, _PLAIN_TIMESTAMPS)
+    return with_settings(session, _PLAIN_TIMESTAMPS)
 
 
 def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> None:
@@ -267,12 +275,12 @@ def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> 
         settings["spark.sql.readSideCharPadding"] = "false"
     if not vectors:
         settings["spark.databricks.delta.merge.deletionVectors.persistent"] = "false"
-    with _set(session, settings):
+    with with_settings(session, settings):
         session.sql(sql)
 
 
 @contextlib.contextmanager
-def _set(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Settings for one statement. Left set, they would land on the session's next one too."""
     before = {name: session.conf.get(name, None) for name in settings}
     try:
