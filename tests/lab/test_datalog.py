@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from deltaic.errors import DatalogError, DeltaicError, NameProblem, ParseError, Position
-from deltaic.sql.datalog import Aggregate, Atom, Comparison, Constant, Not, parse_program
+from deltaic.errors import DatalogError, DeltaicError, NameProblem, Position
 from deltaic.sql.datalog_check import Checked, Table, checked
+from deltaic.sql.datalog_parse import parse_program
 from deltaic.sql.datalog_sql import view_queries, view_query
 from tests.lab import case
 from tests.lab.case import Column, Type
@@ -50,85 +50,6 @@ def duck() -> Iterator[Duck]:
     database.close()
 
 
-# parsing
-
-
-def test_a_program_is_read_with_places() -> None:
-    found = parse_program(".decl p(x: number, y: decimal(10, 2))\n.output p, q\np(X, 1.5) :- q(X), !r(X, _), X > -3.\n")
-    assert found.declarations[0].columns == (("x", "bigint"), ("y", "decimal(10,2)"))
-    assert [(named.name, str(named.at)) for named in found.outputs] == [
-        ("p", "line 2, column 9"),
-        ("q", "line 2, column 12"),
-    ]
-    clause = found.clauses[0]
-    assert clause.text == "p(X, 1.5) :- q(X), !r(X, _), X > -3."
-    assert [type(literal) for literal in clause.body] == [Atom, Not, Comparison]
-    assert [str(literal.at) for literal in clause.body] == [f"line 3, column {n}" for n in (14, 20, 30)]
-
-
-def test_comments_of_every_kind() -> None:
-    text = """% at the beginning
-p(1). % after a clause
-  % indented
-p(X) :- /* inside
- of it */ q(X), // to the end
-    X % 2 = 1. # so
-q(3)."""
-    assert [clause.text.split(":-")[0].strip() for clause in parse_program(text).clauses] == ["p(1).", "p(X)", "q(3)."]
-
-
-def test_both_spellings_of_negation_and_conjunction() -> None:
-    one, other = (parse_program(text).clauses[0] for text in ("p(X) :- q(X), !r(X).", "p(X) :- q(X) & not r(X)."))
-    assert [type(literal) for literal in one.body] == [type(literal) for literal in other.body] == [Atom, Not]
-
-
-@pytest.mark.parametrize(
-    ("aggregate", "function", "has_value"),
-    [
-        ("M = min C : { hop(S, D, C) }", "min", True),
-        ("M = sum (C * 2) : { hop(S, D, C) }", "sum", True),
-        ("M = sum C * 2 + 1 : { hop(S, D, C), C > 1 }", "sum", True),
-        ("M = mean C : { hop(S, D, C) }", "avg", True),
-        ("M = count : { hop(S, D, C) }", "count", False),
-        ("GROUPBY(hop(S, D, C), [S, D], M = MAX(C))", "max", True),
-        ("groupby(hop(S, D, C), [], M = COUNT())", "count", False),
-    ],
-)
-def test_aggregates(aggregate: str, function: str, has_value: bool) -> None:
-    literal = parse_program(f"p(M) :- {aggregate}.").clauses[0].body[0]
-    assert isinstance(literal, Aggregate)
-    assert (literal.function, literal.value is not None) == (function, has_value)
-
-
-def test_texts_are_written_so_that_nothing_ends_them() -> None:
-    head = parse_program(r"""p("it's", 'a "b"', "\\ \"", "a\nb").""").clauses[0].head
-    found = [argument.sql for argument in head.arguments if isinstance(argument, Constant)]
-    assert found == [r"'it\'s'", "'a \"b\"'", "'\\\\ \"'", r"'a\nb'"]
-
-
-@pytest.mark.parametrize(
-    ("text", "what", "line", "column"),
-    [
-        ("p(X) :- q(X)", "ends too early", 1, 12),
-        ("p(X) :- q(X),\n  .", "'.' cannot stand here", 2, 3),
-        ("p(X) :- q(X) r(X).", "'r' cannot stand here", 1, 14),
-        ("p(1).\n.type t", "'.' cannot stand here", 2, 1),
-        ('p("abc).', "cannot stand here", 1, 3),
-        ("p.", "a predicate is expected", 1, 1),
-        ("p(X) :- X = min : { q(X) }.", "needs something", 1, 9),
-        ("p(X) :- X < min C : { q(C) }.", "by =", 1, 9),
-        ("p(X) :- X = median C : { q(C) }.", "median is not an aggregate", 1, 13),
-        ("p(X) :- X = sum (A)*B : { q(A, B) }.", "an aggregate is expected", 1, 13),
-        ("p(X) :- GROUP(q(X), [X], M = MIN(X)).", "'GROUP' cannot stand here", 1, 9),
-        ("p(a.b).", "has a dot", 1, 3),
-    ],
-)
-def test_syntax_errors(text: str, what: str, line: int, column: int) -> None:
-    with pytest.raises(ParseError, match=what) as raised:
-        parse_program(text)
-    assert raised.value.at == Position(line, column)
-
-
 # checks
 
 
@@ -144,6 +65,38 @@ def test_syntax_errors(text: str, what: str, line: int, column: int) -> None:
         ("p(M) :- M = min C : { node(X) }.", DatalogError, "C is unsafe: nothing inside", 1, 17),
         ("p(M) :- GROUPBY(node(X), [Y], M = MIN(X)).", DatalogError, "Y is unsafe: nothing inside", 1, 27),
         ("p(X) :- X = min X : { node(X) }.", DatalogError, "stands inside of it too", 1, 9),
+        (
+            "p(X) :- node(X) ; node(Y).",
+            DatalogError,
+            "X is unsafe: the head needs its value, in alternative 2 of",
+            1,
+            3,
+        ),
+        ("p(X) :- node(X), (X < 'b' ; X < Y).", DatalogError, "Y is unsafe: a comparison", 1, 33),
+        ("p(X) :- node(X), !(node(X) ; link(X, Y, _)).", DatalogError, "Y is unsafe: a negation", 1, 38),
+        ("p(X), q(Y) :- node(X).", DatalogError, "Y is unsafe: the head", 1, 9),
+        ("p(S, N) :- N = count : { node(S) ; node(T) }.", DatalogError, "a value in its alternative 2", 1, 31),
+        ("p(N) :- N = sum C : { link(_, _, C) ;\n node(_) }.", DatalogError, "C is unsafe: nothing inside", 1, 17),
+        ("p(N) :- N = count : { node(_) ; node(_) }.", DatalogError, "have no variable in common", 1, 13),
+        ("p(X) :- X > 1 + count : { node(_) }.", DatalogError, "X is unsafe: a comparison", 1, 9),
+        ("p(1 + count : { link(X, _, Y + 1) }).", DatalogError, "Y is unsafe: an expression", 1, 28),
+        ("p(1 + count : { p(_) }).", DatalogError, "through an aggregate of p", 1, 17),
+        ("p(X) :- node(X), (X = 'a' ; !p(X)).", DatalogError, "through negation of p", 1, 29),
+        ("p(distinct(X), 1) :- node(X).", DatalogError, "distinct is not a function", 1, 3),
+        (
+            f"p(1) :- {', '.join(['(node(_) ; node(_))'] * 8)}.",
+            DatalogError,
+            "this has 256 alternatives, and may have 200",
+            1,
+            9,
+        ),
+        (
+            f"p(V40) :- link(_, _, V0), {', '.join(f'V{n + 1} = V{n} + V{n}' for n in range(40))}.",
+            DatalogError,
+            "the value of V14 is too long",
+            1,
+            219,
+        ),
         ("p(_) :- node(X).", DatalogError, "_ stands for a value", 1, 3),
         ("p(max(X)) :- node(X).", DatalogError, "max is not a function", 1, 3),
         ("p() :- node(X).", DatalogError, "no arguments", 1, 1),
@@ -173,7 +126,7 @@ def test_syntax_errors(text: str, what: str, line: int, column: int) -> None:
 )
 def test_programs_that_mean_nothing(text: str, kind: type[DeltaicError], what: str, line: int, column: int) -> None:
     with pytest.raises(kind) as raised:
-        program(text)
+        queries(text)
     assert what in raised.value.what
     assert raised.value.at == Position(line, column)
 
@@ -286,6 +239,31 @@ ANSWERS = [
         {(s, d) for s, d, _ in LINKS if d != "e"} | {("b", "d")},
     ),
     ("p(X, X) :- node(X). p(X, Y) :- link(A, X, _), p(A, B), link(B, Y, _).", same_generation()),
+    ("p(X) :- blocked(X) ; link(X, _, C), (C > 8 ; C = 5 ; link(_, X, 2)).", {("e",), ("a",), ("c",)}),
+    ("p(X) :- node(X), !(link(X, _, 1) ; blocked(X), X != nil ; X = 'd').", {("c",)}),
+    ("p(X) :- node(X), !(X > 'a', X < 'e').", {("a",), ("e",)}),
+    ("p(X), q(X), p(upper(X)) :- blocked(X). q('z').", {("e",), ("E",)}),
+    ("q(X), p(X) :- node(X), X < 'c'. p(Y) :- q(X), link(X, Y, _).", {("a",), ("b",), ("c",), ("e",)}),
+    ("p(S, N) :- N = count : { link(S, X, _) ; link(X, S, _) }.", {("a", 2), ("b", 3), ("c", 3), ("d", 2), ("e", 2)}),
+    ("p(N) :- N = count : { node(X) ; link(X, _, _) ; X = 'z' }.", {(6,)}),
+    ("p(N) :- N = sum C : { link(_, X, C), (blocked(X) ; X = 'e' ; X = 'd') }.", {(1 + 5 + 1,)}),
+    ("p(M) :- M = max C : { link(_, 'd', C) ; link('b', _, C) }.", {(5,)}),
+    ("p(N) :- N = count : { (node(X) ; node(X)), (blocked(Y) ; Y = 'e') }.", {(5,)}),
+    ("p(X) :- X = 1 + count : { node(_) } * 2.", {(11,)}),
+    ("p(X) :- X = -sum (C) * 2 : { link(_, _, C) } + 1.", {(-37,)}),
+    ("p(X) :- node(X), 1 < count : { link(X, _, _) }.", {("a",), ("b",)}),
+    ("p(X) :- node(X), count : { link(X, _, _) } = count : { link(_, X, _) }.", {("e",)}),
+    ("p(X) :- link(X, _, C), C > mean (D) : { link(_, _, D) }.", {("a",), ("c",)}),
+    ("p(count : { node(_) }, (max C : { link(_, _, C) }) - 1).", {(5, 8)}),
+    ("p(S, count : { link(S, _, _) }) :- node(S), !blocked(S).", {("a", 2), ("b", 2), ("c", 1)}),
+    ("p(X) :- link(X, _, count : { link(X, _, _) }).", {("b",), ("e",)}),
+    ("p(X) :- node(X), !link(X, _, count : { blocked(_) }).", {("c",), ("d",)}),
+    ("p(N) :- N = sum (C + count : { link(_, X, _) }) : { link(X, _, C) }.", {(14,)}),
+    (
+        "p(S, M) :- GROUPBY(link(S, D, C), [S], M = MAX(C + count : { link(_, D, _) })).",
+        {("a", 11), ("b", 4), ("c", 7), ("e", 3)},
+    ),
+    ("p(C) :- link(_, _, C), C = min D : { link(_, X, C), link(X, _, D) }.", {(1,)}),
 ]
 
 
@@ -294,6 +272,22 @@ def test_answers(duck: Duck, text: str, expected: set[tuple[object, ...]]) -> No
     found = duck.rows(whole(text, "p"))
     assert len(found) == len(set(found)), "a predicate is a set"
     assert set(found) == expected
+
+
+def test_many_facts_are_one_branch(duck: Duck) -> None:
+    facts = "".join(f"p({n % 500}, 'x'). " for n in range(1000))
+    for rule, more in (("", 0), ("p(1, D) :- link('a', D, _).", 2)):
+        sql = whole(facts + rule, "p")
+        assert sql.count("UNION") == bool(more)
+        found = duck.rows(sql)
+        assert len(found) == len(set(found)) == 500 + more
+
+
+def test_programs_may_be_long() -> None:
+    chain = "".join(f"p{n}(X) :- p{n - 1}(X). " for n in range(2000, 0, -1)) + "p0(X) :- node(X)."
+    assert program(chain).asked[:2] == ("p0", "p1")
+    assert whole(f"p({' + '.join(['1'] * 3000)}).", "p").count("(") == 3
+    assert whole(f"p({'-' * 3000}1) :- {'!' * 3001}node(_).", "p").count("NOT EXISTS") == 1
 
 
 def test_mutual_recursion_and_strata(duck: Duck) -> None:

@@ -7,7 +7,7 @@ its own in any way, but its own only where more of it never means less of the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -159,23 +159,31 @@ def components(reads: Mapping[Name, Iterable[Name]]) -> list[tuple[Name, ...]]:
     stack: list[Name] = []
     found: list[tuple[Name, ...]] = []
 
-    def visit(name: Name) -> None:
+    def begin(name: Name) -> tuple[Name, Iterator[Name]]:
         index[name] = low[name] = len(index)
         stack.append(name)
-        for other in reads[name]:
-            if other not in index:
-                visit(other)
-                low[name] = min(low[name], low[other])
-            elif other in stack:
-                low[name] = min(low[name], index[other])
-        if low[name] == index[name]:
-            place = stack.index(name)
-            found.append(tuple(sorted(stack[place:], key=order.__getitem__)))
-            del stack[place:]
+        return name, iter(reads[name])
 
-    for name in reads:
-        if name not in index:
-            visit(name)
+    # a stack of its own, since a chain of predicates may be longer than calls can be nested
+    for root in reads:
+        open_ones = [] if root in index else [begin(root)]
+        while open_ones:
+            name, others = open_ones[-1]
+            other = next(others, None)
+            if other is not None and other not in index:
+                open_ones.append(begin(other))
+            elif other is not None:
+                if other in stack:
+                    low[name] = min(low[name], index[other])
+            else:
+                open_ones.pop()
+                if open_ones:
+                    above = open_ones[-1][0]
+                    low[above] = min(low[above], low[name])
+                if low[name] == index[name]:
+                    place = stack.index(name)
+                    found.append(tuple(sorted(stack[place:], key=order.__getitem__)))
+                    del stack[place:]
     return found
 
 

@@ -95,7 +95,13 @@ def compile_view(
 ) -> Compiled:
     """Raises for what is wrong with the query; what is merely not incremental gets a reason. For a new view it is
     decided what is stored of its sets."""
-    world = SourceCatalog(catalog, spark, unique_of)
+    try:
+        return _compiled(definition, SourceCatalog(catalog, spark, unique_of), use_rs=use_rs)
+    except RecursionError:
+        raise UnsupportedError("the query is nested too deep", hint="Give a part of it a view of its own.") from None
+
+
+def _compiled(definition: Definition, world: SourceCatalog, *, use_rs: bool) -> Compiled:
     tree, text = _parsed(definition.query, world)
     check_extent(tree, text)
     places = _places(tree, text, world)

@@ -28,8 +28,8 @@ from deltaic.errors import (
 )
 from deltaic.spark.analyzer import query_error
 from deltaic.spark.session import forked
-from deltaic.sql.datalog import parse_program
 from deltaic.sql.datalog_check import Checked, Table, checked
+from deltaic.sql.datalog_parse import parse_program
 from deltaic.sql.datalog_sql import ViewQuery, view_queries, view_query
 from deltaic.sql.statements import AlterView, CreateView, DropView
 from deltaic.store.quoting import text_literal
@@ -122,7 +122,7 @@ def _by_rule(query: ViewQuery) -> Iterator[None]:
         yield
     except (ParseError, NameProblem, TypeNotStorable, UnsupportedError) as problem:
         clause = query.clause_at(problem.at.line) if problem.at else None
-        what = f"{problem.what}, in the rule {clause.text}" if clause else f"{query.name}: {problem.what}"
+        what = f"{problem.what}, in {clause.told}" if clause else f"{query.name}: {problem.what}"
         raise type(problem)(what, at=clause.at if clause else query.at, hint=_hint(problem.hint)) from None
     except PySparkException as problem:
         raise DatalogError(f"{query.name}: {query_error(problem, '').what}", at=query.at) from problem

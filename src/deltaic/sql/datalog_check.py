@@ -4,29 +4,13 @@ no predicate that needs its own negation or its own aggregate."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
 
 from deltaic.algebra.recursion import components
-from deltaic.errors import DatalogError, DeltaicError, NameProblem, Position, SourceError
-from deltaic.sql.datalog import (
-    Aggregate,
-    Anonymous,
-    Atom,
-    Call,
-    Clause,
-    Comparison,
-    Declaration,
-    Expr,
-    Literal,
-    Named,
-    Not,
-    Operation,
-    Program,
-    Variable,
-    variables,
-)
-from deltaic.sql.functions import AGGREGATES, GENERATORS, WINDOW_ONLY
+from deltaic.errors import DatalogError, NameProblem, Position, SourceError
+from deltaic.sql.datalog import Aggregate, Atom, Clause, Declaration, Literal, Named, Not, Program, Variable
+from deltaic.sql.datalog_safety import Safety, with_groups
 
 
 @dataclass(frozen=True)
@@ -91,7 +75,8 @@ def uses(body: Iterable[Literal], through: str | None = None) -> Iterator[Use]:
             case Not():
                 yield Use(literal.atom, "negation", literal.at)
             case Aggregate():
-                yield from uses(literal.body, "an aggregate")
+                for inside in literal.bodies:
+                    yield from uses(inside, "an aggregate")
 
 
 class _Check:
@@ -100,14 +85,14 @@ class _Check:
         self.tables = {key: _looked_up(tables, key, at) for key, at in _places(program).items()}
         self.clauses: dict[str, list[Clause]] = {}
         for clause in program.clauses:
-            self.clauses.setdefault(clause.head.key, []).append(_grouped(clause))
+            self.clauses.setdefault(clause.head.key, []).append(with_groups(clause))
         self.declared = _by_name(program.declarations)
 
     def checked(self) -> Checked:
         self.names()
         self.arities()
         for clause in (clause for clauses in self.clauses.values() for clause in clauses):
-            _Safety(clause).check()
+            Safety(clause).check()
         order = self.stratified()
         derived = {key: self.derived(key) for key in order}
         base = {key: table for key, table in self.tables.items() if table is not None and key not in derived}
@@ -246,7 +231,7 @@ def _distinct(names: Sequence[str]) -> bool:
 def _column_names(clauses: Sequence[Clause]) -> tuple[str, ...]:
     """The variables of the first rule's head, if that has nothing else."""
     head = next((clause.head for clause in clauses if clause.body), clauses[0].head)
-    names = tuple(argument.name for argument in head.arguments if isinstance(argument, Variable))
+    names = tuple(argument.name for argument in head.arguments if isinstance(argument, Variable) and argument.is_own)
     if len(names) == len(head.arguments) and _distinct(names):
         return names
     return tuple(f"c{place}" for place in range(len(head.arguments)))
@@ -262,141 +247,3 @@ def _path(start: str, end: str, reads: Mapping[str, Iterable[str]]) -> list[str]
         ways.extend([*way, key] for key in reads[way[-1]] if key not in seen)
         seen.update(reads[way[-1]])
     raise AssertionError(f"{start} does not reach {end}")
-
-
-# variables
-
-
-def exposed(literal: Literal) -> Iterator[Variable]:
-    """The variables of a literal that are those of the rule around it."""
-    match literal:
-        case Atom():
-            yield from variables(*literal.arguments)
-        case Not():
-            yield from variables(*literal.atom.arguments)
-        case Comparison():
-            yield from variables(literal.left, literal.right)
-        case Aggregate():
-            yield from variables(literal.result)
-            yield from literal.groups or ()
-
-
-def _grouped(clause: Clause) -> Clause:
-    return replace(clause, body=_with_groups(clause.body, {v.name for v in variables(*clause.head.arguments)}))
-
-
-def _with_groups(body: tuple[Literal, ...], around: set[str]) -> tuple[Literal, ...]:
-    """The body with the groups of its aggregates: what they share with the rest of it, or with what is around it."""
-    found: list[Literal] = []
-    for literal in body:
-        if isinstance(literal, Aggregate):
-            outside = around | {v.name for other in body if other is not literal for v in exposed(other)}
-            inner = _with_groups(literal.body, outside | {v.name for v in variables(literal.value)})
-            inside = {v.name: v for part in inner for v in exposed(part)}
-            groups = tuple(v for name, v in inside.items() if name in outside)
-            given = literal.groups if literal.groups is not None else groups
-            found.append(replace(literal, body=inner, groups=given))
-        else:
-            found.append(literal)
-    return tuple(found)
-
-
-@dataclass(frozen=True)
-class _Safety:
-    """That every variable of a clause has values, and that every expression may stand where it stands."""
-
-    clause: Clause
-
-    def check(self) -> None:
-        bound = self.body(self.clause.body)
-        self.expressions(self.clause.head.arguments)
-        self.need(variables(*self.clause.head.arguments), bound, "the head needs its value")
-
-    def body(self, body: tuple[Literal, ...]) -> set[str]:
-        for literal in body:
-            if isinstance(literal, Aggregate):
-                self.aggregate(literal)
-        bound = _bound(body)
-        for literal in body:
-            match literal:
-                case Atom():
-                    self.arguments(literal, bound, "an expression needs its value")
-                case Not():
-                    self.arguments(literal.atom, bound, "a negation binds nothing", "Where any value will do, write _.")
-                case Comparison():
-                    self.expressions((literal.left, literal.right))
-                    self.need(exposed(literal), bound, "a comparison needs its value")
-                case Aggregate():
-                    self.expressions((literal.result,))
-                    self.need(variables(literal.result), bound, "an expression needs its value")
-        return bound
-
-    def arguments(self, atom: Atom, bound: set[str], why: str, hint: str | None = None) -> None:
-        self.expressions(argument for argument in atom.arguments if not isinstance(argument, Anonymous))
-        self.need(variables(*atom.arguments), bound, why, hint)
-
-    def aggregate(self, literal: Aggregate) -> None:
-        bound = self.body(literal.body)
-        if literal.value is not None:
-            self.expressions((literal.value,))
-        why = "nothing inside of the aggregate gives it a value"
-        self.need((*variables(literal.value), *(literal.groups or ())), bound, why)
-        inside = {v.name for part in literal.body for v in exposed(part)}
-        for variable in variables(literal.result):
-            if variable.name in inside:
-                raise self.problem(
-                    f"{variable.name} is what the aggregate is given to, and stands inside of it too",
-                    variable.at,
-                    "Give the two names of their own.",
-                )
-
-    def need(self, wanted: Iterable[Variable], bound: set[str], why: str, hint: str | None = None) -> None:
-        for variable in wanted:
-            if variable.name not in bound:
-                usual = "A positive atom binds a variable, and so does = with what is bound."
-                raise self.problem(f"{variable.name} is unsafe: {why}", variable.at, hint or usual)
-
-    def expressions(self, found: Iterable[Expr]) -> None:
-        for expression in found:
-            match expression:
-                case Anonymous():
-                    raise self.problem("_ stands for a value that is not looked at", expression.at, "Name it.")
-                case Operation():
-                    self.expressions(part for part in (expression.left, expression.right) if part is not None)
-                case Call():
-                    self.function(expression)
-                    self.expressions(expression.arguments)
-
-    def function(self, call: Call) -> None:
-        if call.name.lower() in AGGREGATES | WINDOW_ONLY | GENERATORS:
-            hint = "Aggregates are written so: M = min C : { hop(S, D, C) }. Of two values: least, greatest."
-            raise self.problem(f"{call.name} is not a function of one row's values", call.at, hint)
-
-    def problem(self, what: str, at: Position, hint: str) -> DeltaicError:
-        return DatalogError(f"{what}, in the rule {self.clause.text}", at=at, hint=hint)
-
-
-def _bound(body: Sequence[Literal]) -> set[str]:
-    """The variables that have values: of positive atoms, of aggregates, and those that are equal to such."""
-    bound: set[str] = set()
-    for literal in body:
-        match literal:
-            case Atom():
-                bound |= {argument.name for argument in literal.arguments if isinstance(argument, Variable)}
-            case Aggregate():
-                bound |= {v.name for v in (literal.result, *(literal.groups or ())) if isinstance(v, Variable)}
-    equal = [literal for literal in body if isinstance(literal, Comparison) and literal.operator == "="]
-    while new := {name for equality in equal for name in newly_bound(equality, bound)}:
-        bound |= new
-    return bound
-
-
-def newly_bound(equality: Comparison, bound: Iterable[str]) -> dict[str, Expr]:
-    """The variable that an equality gives a value to, and the expression of that."""
-    known = set(bound)
-    for variable, value in ((equality.left, equality.right), (equality.right, equality.left)):
-        if not isinstance(variable, Variable) or variable.name in known:
-            continue
-        if {v.name for v in variables(value)} <= known:
-            return {variable.name: value}
-    return {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.recursion import components, is_recursive
-from deltaic.errors import Position
+from deltaic.errors import DatalogError, Position
 from deltaic.sql.datalog import (
     Aggregate,
     Anonymous,
@@ -26,10 +26,15 @@ from deltaic.sql.datalog import (
     Not,
     Operation,
     Variable,
+    variables,
 )
-from deltaic.sql.datalog_check import Checked, Derived, newly_bound
+from deltaic.sql.datalog_check import Checked, Derived
+from deltaic.sql.datalog_safety import newly_bound
 
 _DUPLICATES_MATTER = ("count", "sum", "avg")
+_MANY_FACTS = 100
+_LONGEST = 100_000
+"""Signs of a value that an equality gives."""
 _EQUALITY = {"=": "IS NULL", "!=": "IS NOT NULL", "<>": "IS NOT NULL"}
 """How nil is compared."""
 
@@ -81,10 +86,25 @@ def _expression(program: Checked, derived: Derived, begin: str) -> Iterator[tupl
     """The lines of a predicate's common table expression, without the parenthesis that ends it."""
     names = ", ".join(quote(name) for name in derived.columns)
     yield f"{begin} {quote(derived.name)} ({names}) AS (", derived.clauses[0]
-    for number, clause in enumerate(derived.clauses):
+    facts = [clause for clause in derived.clauses if not clause.body]
+    many = len(facts) > _MANY_FACTS
+    rules = [clause for clause in derived.clauses if clause.body or not many]
+    branches = [(_Rule(program).select(rule, derived), rule) for rule in rules]
+    for number, (sql, clause) in enumerate([(_listed(facts, derived), facts[0]), *branches] if many else branches):
         if number:
             yield "UNION", None
-        yield _Rule(program).select(clause, derived), clause
+        yield sql, clause
+
+
+def _listed(facts: Sequence[Clause], derived: Derived) -> str:
+    """Many facts as one branch: as one each they would be nested too deep."""
+    nothing = _Body()
+    rows = ", ".join(f"({', '.join(map(nothing.value, fact.head.arguments))})" for fact in facts)
+    columns = [f"c{place}" for place in range(len(derived.columns))]
+    shown = [c if kind is None else f"CAST({c} AS {kind})" for c, kind in zip(columns, derived.types, strict=True)]
+    listed = ", ".join(f"{sql} AS {quote(name)}" for sql, name in zip(shown, derived.columns, strict=True))
+    distinct = "DISTINCT " if len(derived.clauses) == len(facts) else ""
+    return f"SELECT {distinct}{listed} FROM VALUES {rows} AS f({', '.join(columns)})"
 
 
 def _is_a_set(clause: Clause, shown: set[str]) -> bool:
@@ -144,11 +164,12 @@ class _Body:
                 return expression.sql
             case Call():
                 return f"{expression.name}({', '.join(map(self.value, expression.arguments))})"
-            case Operation(left=None):
-                return f"(- {self.value(expression.right)})"
             case Operation():
-                assert expression.left is not None
-                return f"({self.value(expression.left)} {expression.operator} {self.value(expression.right)})"
+                first, *others = map(self.value, expression.operands)
+                if not others:
+                    return f"({' '.join(expression.operators)} {first})"
+                rest = (f"{sign} {other}" for sign, other in zip(expression.operators, others, strict=True))
+                return f"({first} {' '.join(rest)})"
         raise AssertionError("_ has no value")
 
     def equal(self, column: str, expression: Expr) -> str:
@@ -185,6 +206,9 @@ class _Body:
             for name, value in newly_bound(giving, self.values).items():
                 known = self.values[value.name].type if isinstance(value, Variable) else None
                 self.values[name] = _Value(self.value(value), known)
+                if len(self.values[name].sql) > _LONGEST:
+                    hint = "Give a part of it a predicate of its own."
+                    raise DatalogError(f"the value of {name} is too long when written out", at=giving.at, hint=hint)
         self.conditions.extend(self.equal(column, expression) for column, expression in self.waiting)
         self.conditions.extend(self.compared(comparison) for comparison in left)
 
@@ -271,7 +295,7 @@ class _Rule:
     def aggregate(self, literal: Aggregate) -> _Relation:
         """Groups are named inside, where no constant among them could be taken for the number of a column."""
         alias, groups = self.alias("a"), literal.groups or ()
-        inner = self.body(literal.body, as_sets=literal.function in _DUPLICATES_MATTER)
+        inner = self.found(literal)
         names = [f"g{place}" for place in range(len(groups))]
         shown = [f"{inner.values[v.name].sql} AS {name}" for v, name in zip(groups, names, strict=True)]
         shown.append(f"{inner.value(literal.value) if literal.value else '1'} AS v")
@@ -281,6 +305,26 @@ class _Rule:
         types = (*(inner.values[v.name].type for v in groups), None)
         columns = tuple(_Value(f"{alias}.{name}", kind) for name, kind in zip((*names, "r"), types, strict=True))
         return _Relation(sql, alias, columns, (*groups, literal.result))
+
+    def found(self, literal: Aggregate) -> _Body:
+        """What an aggregate is over."""
+        matter = literal.function in _DUPLICATES_MATTER
+        if len(literal.bodies) == 1:
+            return self.body(literal.bodies[0], as_sets=matter)
+        bodies = [self.body(body) for body in literal.bodies]
+        needed = {v.name for v in (*variables(literal.value), *(literal.groups or ()))}
+        bound = set.intersection(*(set(body.values) for body in bodies))
+        names = [name for name in bodies[0].values if name in (bound if matter else needed)]
+        selects = [
+            f"SELECT {', '.join(f'{body.values[name].sql} AS x{n}' for n, name in enumerate(names))}{body.sql}"
+            for body in bodies
+        ]
+        alias = self.alias("u")
+        found = _Body(f"({(' UNION ' if matter else ' UNION ALL ').join(selects)}) AS {alias}")
+        for place, name in enumerate(names):
+            types = {body.values[name].type for body in bodies}
+            found.values[name] = _Value(f"{alias}.x{place}", types.pop() if len(types) == 1 else None)
+        return found
 
     def absent(self, body: _Body, atom: Atom) -> str:
         alias = self.alias("n")
