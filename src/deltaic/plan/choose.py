@@ -36,6 +36,7 @@ from deltaic.algebra.stability import is_unstable, unstable_columns
 from deltaic.delta.rules import Derivation, key_exprs
 from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import hidden_columns
+from deltaic.plan.carry import carry, origin_of
 from deltaic.plan.change import change_table
 from deltaic.plan.maintain import ROW_KEY, Form, Known, Maintenance, Way
 from deltaic.plan.outer import Mark, marked
@@ -338,8 +339,8 @@ def _by_rows(query: Node, marks: tuple[Mark, ...], partitioned: frozenset[int]) 
     assert isinstance(query, Project)
     names = [name for mark in marks for name in (mark.marker, *mark.keys)]
     visible = query.items[: len(query.items) - len(names)]
-    shown = {_origin(query, item.name): item.name for n, item in enumerate(visible) if n not in partitioned}
-    kept = {name: shown.get(_origin(query, name), name) for name in names}
+    shown = {origin_of(query, item.name): item.name for n, item in enumerate(visible) if n not in partitioned}
+    kept = {name: shown.get(origin_of(query, name), name) for name in names}
     row = Item(ROW_KEY, _hash(tuple(item.name for item in visible)), "bigint", False)
     hidden = tuple(pass_through(query.fields[name]) for name in names if kept[name] == name)
     root = Project(query, (*(pass_through(item.field) for item in visible), row, *hidden))
@@ -365,7 +366,7 @@ def _by_key(
     names = tuple(f"{KEY_PREFIX}{number}" for number in range(len(exprs or literal)))
     kinds = [target.fields[e.column].type if e.column else "bigint" for e in exprs] or ["int"]
     items = tuple(Item(n, e, k) for n, e, k in zip(names, exprs or literal, kinds, strict=True)) + extra
-    carried = _carry(query, target, items)
+    carried = carry(query, target, Project(target, keep(target) + items), items)
     if not isinstance(carried, Project):
         return
     visible_items = [item for n, item in enumerate(carried.items[: len(query.items)]) if n not in partitioned]
@@ -374,51 +375,13 @@ def _by_key(
     hidden: list[Item] = []
     for item in carried.items[len(query.items) :]:
         # the carried key is a column of its own; the user may show the very column it was made of
-        origin = _origin(carried.input, item.name)
-        visible = next((name for expr, name in shown.items() if _origin(carried.input, expr.column) == origin), None)
+        origin = origin_of(carried.input, item.name)
+        visible = next((name for expr, name in shown.items() if origin_of(carried.input, expr.column) == origin), None)
         key.append(visible or item.name)
         if visible is None:
             hidden.append(item)
     root = Project(carried.input, (*carried.items[: len(query.items)], *hidden))
     yield Maintenance(root, Way.KEYS, tuple(key), len(query.items))
-
-
-def _origin(node: Node, name: str | None) -> tuple[Node, str | None]:
-    """Where a column that is only passed through comes from."""
-    while name is not None:
-        if isinstance(node, Project):
-            expr = node.by_name[name]
-            if expr.column is None:
-                break
-            node, name = node.input, expr.column
-        elif isinstance(node, Filter):
-            node = node.input
-        elif isinstance(node, Join):
-            node = node.left if name in node.left.columns else node.right
-        else:
-            break
-    return node, name
-
-
-def _carry(node: Node, target: Node, items: tuple[Item, ...]) -> Node | None:
-    """The tree with `items` computed at `target` and handed up to its root."""
-    if node is target:
-        return Project(node, keep(node) + items)
-    match node:
-        case Project():
-            below = _carry(node.input, target, items)
-            passed = tuple(Item(i.name, col(i.name), i.type) for i in items)
-            return below and Project(below, node.items + passed)
-        case Filter() | Generate() | Apply() | Window():
-            below = _carry(node.input, target, items)
-            return below and replace(node, input=below)
-        case Join() if node.kind is not JoinKind.FULL:
-            left = _carry(node.left, target, items)
-            if left is not None:
-                return replace(node, left=left)
-            right = _carry(node.right, target, items) if node.kind is JoinKind.INNER else None
-            return right and replace(node, right=right)
-    return None
 
 
 def _preserved(node: Node) -> Iterator[Node]:
