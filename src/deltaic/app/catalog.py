@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -10,22 +11,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from pyspark.errors import PySparkException
 
 from deltaic.algebra.expr import quote
-from deltaic.app.definition import PROPERTY, Definition
+from deltaic.app.aside import discard, is_table, put_back
+from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.live import ENDING, LiveTable
-from deltaic.errors import DependencyError, MissingError, NameProblem
+from deltaic.errors import ConfigurationError, DeltaicError, DependencyError, MissingError, NameProblem, SourceError
 from deltaic.store.log import Log
 from deltaic.store.quoting import text_literal
-from deltaic.store.table import TableRef, table_at, table_named
+from deltaic.store.table import TableRef, first_line, table_at, table_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RESERVED = "__deltaic_"
+_log = logging.getLogger(__name__)
 CAPTURED = "captured"
 """The kind of hidden table that a live source is captured into."""
 
@@ -81,7 +83,19 @@ class Catalog(ABC):
         raise MissingError(f"there is no materialized view {schema}.{name}")
 
     def read_definition(self, ref: TableRef) -> Definition:
-        return Definition.from_json(Log(ref, self.spark).snapshot().properties[PROPERTY])
+        return definition_in(Log(ref, self.spark).snapshot().properties, ref.name)
+
+    def damaged(self) -> dict[tuple[str, str], DeltaicError]:
+        """Views that cannot even be asked what they are, with what stands against it."""
+        problems = {name: self.problem_with(*name) for name in self.view_names()}
+        return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def problem_with(self, schema: str, name: str) -> DeltaicError | None:
+        try:
+            self.definition(schema, name)
+        except DeltaicError as problem:
+            return problem
+        return None
 
     def register(self, definition: Definition) -> None:
         """Lets people read the view by its name: a Spark VIEW that shows the user's columns only."""
@@ -154,6 +168,7 @@ class LocalCatalog(Catalog):
         (self.root / "default").mkdir(parents=True, exist_ok=True)
         (self.root / ".deltaic").mkdir(exist_ok=True)
         shutil.rmtree(self.root / ".deltaic" / "trash", ignore_errors=True)
+        put_back(self.root)
         self.spark.sql(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
         for schema in self.schemas():
             location = text_literal(str(self.root / schema))
@@ -189,10 +204,17 @@ class LocalCatalog(Catalog):
         self.spark.sql(f"CREATE OR REPLACE VIEW {quote(schema)}.{quote(name)} AS {view}")
 
     def attach(self, schema: str, name: str, folder: Path) -> None:
+        """Without one that cannot be read, the others are as good as ever."""
+        try:
+            self.show_table(schema, name, folder)
+        except (DeltaicError, PySparkException) as problem:
+            _log.warning("%s.%s cannot be read: %s", schema, name, first_line(problem))
+
+    def show_table(self, schema: str, name: str, folder: Path) -> None:
         ref = table_at(folder, f"{schema}.{name}")
-        definition = Log(ref, self.spark).snapshot().properties.get(PROPERTY)
-        if definition is not None:
-            self.register(Definition.from_json(definition))
+        properties = Log(ref, self.spark).snapshot().properties
+        if PROPERTY in properties:
+            self.register(definition_in(properties, ref.name))
             return
         location = text_literal(str(folder))
         self.spark.sql(f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}")
@@ -204,8 +226,11 @@ class LocalCatalog(Catalog):
                 ref = table_at(folder, f"{schema}.{name}")
                 if self.is_view(ref):
                     self.unregister(schema, name)
-                else:
+                    continue
+                try:
                     self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
+                except PySparkException:  # a view that was damaged meanwhile
+                    self.unregister(schema, name)
             for file in (self.root / schema).glob(f"*{ENDING}"):
                 self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(file.name.removesuffix(ENDING))}")
             if schema != "default":
@@ -221,9 +246,9 @@ class LocalCatalog(Catalog):
         for entry in sorted(os.scandir(self.root / schema), key=lambda e: e.name):
             if entry.name.endswith(LINK) and entry.is_file():
                 target = Path(json.loads(Path(entry.path).read_text())["location"])
-                if _is_table(target):
+                if is_table(target):
                     yield entry.name.removesuffix(LINK), target
-            elif entry.is_dir() and _is_table(Path(entry.path)):
+            elif entry.is_dir() and is_table(Path(entry.path)):
                 yield entry.name, Path(entry.path)
 
     def folder(self, schema: str, name: str) -> Path:
@@ -237,7 +262,27 @@ class LocalCatalog(Catalog):
         raise NameProblem(f"there is no schema {schema}", hint=f"CREATE SCHEMA {schema} makes one.")
 
     def is_view(self, ref: TableRef) -> bool:
-        return PROPERTY in Log(ref, self.spark).snapshot().properties
+        """A view that cannot be read is none: nobody else is to stumble over it."""
+        return self.problem_of(ref) is None and PROPERTY in Log(ref, self.spark).snapshot().properties
+
+    def problem_of(self, ref: TableRef) -> DeltaicError | None:
+        """Why a table, or the definition of the view that it is, cannot be read."""
+        try:
+            properties = Log(ref, self.spark).snapshot().properties
+            if PROPERTY in properties:
+                definition_in(properties, ref.name)
+        except DeltaicError as problem:
+            return problem
+        return None
+
+    def damaged(self) -> dict[tuple[str, str], DeltaicError]:
+        """Tables, too: what cannot be read does not say which of the two it is."""
+        problems = {
+            (schema, name): self.problem_of(table_at(folder, f"{schema}.{name}"))
+            for schema in self.schemas()
+            for name, folder in self.tables(schema)
+        }
+        return {name: problem for name, problem in problems.items() if problem is not None}
 
     def view_names(self) -> list[tuple[str, str]]:
         return [
@@ -252,11 +297,18 @@ class LocalCatalog(Catalog):
 
     def table_ref(self, schema: str, name: str) -> TableRef | None:
         folder = self.folder(schema, name)
-        if _is_table(folder):
+        if is_table(folder):
+            self.check_no_view(table_at(folder, f"{schema}.{name}"))
             return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
         if self.exists(schema, name):
             return table_named(self.spark, (schema, name))
         return None
+
+    def check_no_view(self, ref: TableRef) -> None:
+        """The table of a view whose definition is damaged is not to be read as one."""
+        problem = self.problem_of(ref)
+        if isinstance(problem, ConfigurationError):
+            raise SourceError(problem.what, hint=problem.hint)
 
     def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
         parts = [part.lower() for part in (kind, schema, name) if part]
@@ -271,12 +323,7 @@ class LocalCatalog(Catalog):
         self.discard(self.folder(definition.schema, definition.name))
 
     def discard(self, folder: Path) -> None:
-        """Gone at once, by a rename; the files follow."""
-        trash = self.root / ".deltaic" / "trash"
-        trash.mkdir(parents=True, exist_ok=True)
-        aside = trash / uuid4().hex
-        folder.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        discard(self.root, folder)
 
     def prepare(self, schema: str, name: str) -> None:
         folder = self.folder(schema, name)
@@ -313,12 +360,6 @@ class LocalCatalog(Catalog):
     def link(self, schema: str, name: str, location: str) -> None:
         target = self.root / schema / f"{name}{LINK}"
         target.write_text(json.dumps({"location": location}))
-
-
-def _is_table(folder: Path) -> bool:
-    """Whether a commit was ever made there; a CREATE that was killed leaves a folder without one."""
-    log = folder / "_delta_log"
-    return log.is_dir() and any(name.endswith((".json", ".parquet")) for name in os.listdir(log))
 
 
 LINK = ".link"

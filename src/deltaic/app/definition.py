@@ -104,6 +104,15 @@ class Definition:
         return Definition(**{**raw, "policy": Policy(raw["policy"]), "keys": keys, "form": form})
 
 
+def definition_in(properties: Mapping[str, str], name: str) -> Definition:
+    """What a table's properties say of the view; they can be edited by anyone who may write to the table."""
+    try:
+        return Definition.from_json(properties[PROPERTY])
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        what = f"{name}: the property {PROPERTY}, which holds its query, is damaged ({type(problem).__name__})"
+        raise ConfigurationError(what, hint="deltaic repair looks for an older one in the table's log.") from problem
+
+
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
     """The session's settings that belong to a view's meaning; legacy switches only where they are set."""
     found = {key: spark.conf.get(key, None) for key in RECORDED_SETTINGS}
