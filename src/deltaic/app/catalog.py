@@ -223,18 +223,21 @@ class LocalCatalog(Catalog):
         """Empties Spark's catalog; tables are attached by LOCATION, so their data stays."""
         for schema in self.schemas():
             for name, folder in self.tables(schema):
-                ref = table_at(folder, f"{schema}.{name}")
-                if self.is_view(ref):
+                if self.is_view(table_at(folder, f"{schema}.{name}")):
                     self.unregister(schema, name)
-                    continue
-                try:
-                    self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
-                except PySparkException:  # a view that was damaged meanwhile
-                    self.unregister(schema, name)
+                else:
+                    self.hide(schema, name)
             for file in (self.root / schema).glob(f"*{ENDING}"):
                 self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(file.name.removesuffix(ENDING))}")
             if schema != "default":
                 self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
+
+    def hide(self, schema: str, name: str) -> None:
+        """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one."""
+        try:
+            self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
+        except PySparkException:
+            self.unregister(schema, name)
 
     def schemas(self) -> list[str]:
         return sorted(

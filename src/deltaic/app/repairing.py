@@ -17,7 +17,7 @@ from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import DAMAGED, Check, Repair
 from deltaic.app.statements import Executor
-from deltaic.errors import ConfigurationError, DeltaicError, MissingError, UnsupportedError
+from deltaic.errors import ConfigurationError, DeltaicError, UnsupportedError
 from deltaic.store.damage import properties_in
 
 if TYPE_CHECKING:
@@ -73,22 +73,19 @@ class Repairer:
     def repair(self, name: str, *, force: bool = False) -> Repair:
         with self.warehouse.lock():
             own = self.warehouse.split(name)
-            broken = damaged(self.warehouse).get(_lower(own))
+            broken = damaged(self.warehouse).get(_lower(own)) or self.lost(own)
             if broken is None:
-                return self.recompute(self.definition(own), force)
+                return self.recompute(self.catalog.definition(*own), force)
             definition = self.rebuild(own, broken)
             after = Checker(self.warehouse).check(definition)
             return Repair(definition.full_name, "rebuilt", _unreadable(own, broken), after)
 
-    def definition(self, name: Name) -> Definition:
-        """A table that was a view and has lost its definition is told from a name that means nothing."""
-        try:
-            return self.catalog.definition(*name)
-        except MissingError:
-            there = isinstance(self.catalog, LocalCatalog) and self.catalog.folder(*name).exists()
-            if not there or not _is_view(self.warehouse, name):
-                raise
-        return self.rebuild(name, ConfigurationError(f"{'.'.join(name)} has lost its property {PROPERTY}"))
+    def lost(self, name: Name) -> ConfigurationError | None:
+        """A table that was a view, and has lost its definition."""
+        views = map(_lower, self.catalog.view_names())
+        if _lower(name) in views or not isinstance(self.catalog, LocalCatalog) or not _is_view(self.warehouse, name):
+            return None
+        return ConfigurationError(f"{'.'.join(name)} has lost the property {PROPERTY}, which holds its query")
 
     def recompute(self, definition: Definition, force: bool) -> Repair:
         before = Checker(self.warehouse).check(definition)
@@ -111,6 +108,7 @@ class Repairer:
         folder = self.catalog.folder(*name)
         definition = self.left_in(folder, name, problem)
         executor = Executor(self.warehouse)
+        self.catalog.hide(*name)
         self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
         if isinstance(problem, ConfigurationError):
             executor.materialize(definition, None, replacing=True)
