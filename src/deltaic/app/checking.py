@@ -90,8 +90,8 @@ class Checker:
             raise UnsupportedError(f"it is another one each time that it is computed: {why}", hint=hint)
         states = planner.states(compiled, {key: state.version for key, state in last.sources.items()})
         for key, source in compiled.sources.items():
-            before = last.sources[key]
-            if states[key].table_id != before.table_id:
+            before = last.sources.get(key)
+            if before is None or states[key].table_id != before.table_id:
                 raise SourceError(f"{key} is another table than the one that the view was made of", hint=_REFRESH)
             if used_columns(compiled, key, states[key]) != before.schema:
                 raise SourceError(f"columns of {key} that the view uses have changed since", hint=_REFRESH)
@@ -107,7 +107,11 @@ class Checker:
         try:
             with self.session_for(past) as session:
                 return Comparing(session, past, self.rows).check(found, self.sample)
-        except PySparkException as error:
+        except DeltaicError:
+            raise
+        except Exception as error:  # classic and Connect sessions raise from different class trees
+            if not isinstance(error, PySparkException) and not is_history_gone(error):
+                raise
             raise self.explained(error, past) from error
 
     @contextmanager
@@ -122,12 +126,12 @@ class Checker:
                 with evaluated(session, compiled, reads):
                     yield session
 
-    def explained(self, error: PySparkException, past: Past) -> DeltaicError:
+    def explained(self, error: Exception, past: Past) -> DeltaicError:
         """Why the two could not be compared: it may be the view that cannot be read, or the past of its sources."""
         try:
             rows = self.warehouse.spark.sql(f"SELECT * FROM {past.table.ref.as_of(past.version)}")
             rows.write.format("noop").mode("overwrite").save()
-        except PySparkException as own:
+        except Exception as own:
             return _Damaged(f"its table cannot be read: {first_line(own)}")
         if is_history_gone(error):
             return HistoryGone(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deltaic.app.report import Report
     from deltaic.app.warehouse import Warehouse
 
+
 @dataclass(frozen=True)
 class Checked:
     """One view after one batch: what its refresh did, and whether it was right."""

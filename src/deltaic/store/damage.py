@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from deltaic.errors import HistoryGone
 from deltaic.store.files import Entry, entries_of
 from deltaic.store.log import Log
@@ -46,11 +49,24 @@ def _problems(table: Path, entry: Entry) -> Iterator[str]:
 
 
 def properties_in(table: str | Path) -> Iterator[dict[str, str]]:
-    """The table's properties as commits of its log state them, newest first, as far as they can be read."""
-    for file in sorted((Path(table) / "_delta_log").glob("*.json"), reverse=True):
-        for line in file.read_text("utf-8", errors="replace").split("\n"):
-            if line.startswith('{"metaData"'):
-                try:
-                    yield json.loads(line)["metaData"].get("configuration") or {}
-                except ValueError:
-                    continue
+    """The table's properties as its log states them, newest first, as far as it can be read."""
+    log = Path(table) / "_delta_log"
+    for file in sorted((*log.glob("*.json"), *log.glob("*.checkpoint*.parquet")), reverse=True):
+        yield from _checkpointed(file) if file.suffix == ".parquet" else _committed(file)
+
+
+def _committed(file: Path) -> Iterator[dict[str, str]]:
+    for line in file.read_text("utf-8", errors="replace").split("\n"):
+        if line.startswith('{"metaData"'):
+            try:
+                yield json.loads(line)["metaData"].get("configuration") or {}
+            except ValueError:
+                continue
+
+
+def _checkpointed(file: Path) -> list[dict[str, str]]:
+    try:
+        rows = pq.read_table(file, columns=["metaData"])["metaData"].to_pylist()
+    except (pa.ArrowException, OSError):
+        return []
+    return [dict(row["configuration"]) for row in rows if row is not None and row["configuration"]]
