@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import deltaic
+from benchmarks.results import check
 from deltaic import Report, Warehouse
 
 SALES = int(os.environ.get("BENCH_SALES", "3000000"))
@@ -112,7 +113,7 @@ def measured(wh: Warehouse, name: str, technique: str) -> dict[str, object]:
         started = time.perf_counter()
         wh.sql(VIEWS[name]).write.format("noop").mode("overwrite").save()
         recomputes.append(time.perf_counter() - started)
-    check(wh, f"{name}_{technique}", VIEWS[name])
+    check(wh, f"{name}_{technique}")
     best = min(reports, key=lambda report: report.seconds)
     read = dict(best.rows_read or {})
     of_view = read.pop(best.view, 0)
@@ -129,13 +130,6 @@ def measured(wh: Warehouse, name: str, technique: str) -> dict[str, object]:
         "recompute": min(recomputes),
         "ratio": min(recomputes) / best.seconds,
     }
-
-
-def check(wh: Warehouse, view: str, query: str) -> None:
-    columns = ", ".join(f"`{name}`" for name in wh.sql(query).columns)
-    sides = (f"SELECT {columns} FROM {view}", query)
-    sums = [wh.sql(f"SELECT count(*), sum(xxhash64({columns}) % 1000003) FROM ({side})").first() for side in sides]
-    assert sums[0] == sums[1], f"{view} is not its query"
 
 
 def shown(results: list[dict[str, object]]) -> Table:

@@ -36,8 +36,7 @@ def main() -> None:
                 change(wh, schema, fan, round_)
                 rows = [{"fan-out": fan, "survives": survives, **measured(wh, schema, name)} for name in TECHNIQUES]
             found += rows
-            for name in TECHNIQUES:
-                assert results.same(wh, view_name(schema, name), QUERY.format(s=schema)), name
+            results.check(wh, *(view_name(schema, name) for name in TECHNIQUES))
             Console(width=150).print(shown(rows))
     results.keep("reduce", found)
 

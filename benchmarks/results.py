@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from deltaic import Warehouse
+from deltaic import Check, Warehouse
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -14,11 +14,13 @@ def keep(name: str, found: list[dict[str, Any]]) -> None:
     (FOLDER / f"{name}.json").write_text(json.dumps(found, indent=2, default=str))
 
 
-def same(wh: Warehouse, view: str, query: str) -> bool:
-    """Whether a view has the rows of its query, by their number and a sum of hashes."""
-    columns = ", ".join(f"`{name}`" for name in wh.table(view).columns)
-    sums = f"SELECT count(*), sum(xxhash64({columns}) % 1000003) FROM"
-    return wh.sql(f"{sums} {view}").first() == wh.sql(f"{sums} ({query})").first()
+def check(wh: Warehouse, *views: str) -> None:
+    """That views are what their queries say, and fresh."""
+    for view in views:
+        found = wh.check(view)
+        assert isinstance(found, Check)
+        assert found.right, found
+        assert not any(found.commits_behind.values()), found
 
 
 def bars(name: str, title: str, labels: list[str], ratios: list[float]) -> None:

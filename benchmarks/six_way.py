@@ -42,6 +42,7 @@ def main() -> None:
             for result in found[-len(TECHNIQUES) :]:
                 console.print(result)
             check(wh, TECHNIQUES)
+        results.check(wh, *(f"v_{technique}" for technique in TECHNIQUES))
         console.print(shown(found, f"six-way join, TPC-H scale {tpch.SCALE:g}"))
         results.keep("six_way", found)
         for small_too in SMALL_TOO:

@@ -50,7 +50,7 @@ def main() -> None:
                 times = {f"strata {form}": measured(wh, f"{name}_{form}") for form in FORMS}
                 if number % 2:
                     found.append({"view": name, "change": kind, **times, "query": full})
-                    assert all(results.same(wh, f"{name}_{form}", query) for form in FORMS)
+                    results.check(wh, *(f"{name}_{form}" for form in FORMS))
     table = Table(title=f"TPC-H scale {tpch.SCALE:g}, {SHARE:.2%} changed: seconds")
     for column in found[0]:
         table.add_column(column)

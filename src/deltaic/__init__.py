@@ -6,20 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deltaic.app.report import Report
+    from deltaic.app.doctor import doctor
+    from deltaic.app.report import Check, Repair, Report
     from deltaic.app.warehouse import Warehouse
     from deltaic.app.warehouse import open_warehouse as open
     from deltaic.errors import DeltaicError
     from deltaic.spark.session import configure
 
 __version__ = "0.1.0"
-__all__ = ["DeltaicError", "Report", "Warehouse", "configure", "open"]
+__all__ = ["Check", "DeltaicError", "Repair", "Report", "Warehouse", "configure", "doctor", "open"]
 
 _HOMES = {
+    "Check": ("deltaic.app.report", "Check"),
     "DeltaicError": ("deltaic.errors", "DeltaicError"),
+    "Repair": ("deltaic.app.report", "Repair"),
     "Report": ("deltaic.app.report", "Report"),
     "Warehouse": ("deltaic.app.warehouse", "Warehouse"),
     "configure": ("deltaic.spark.session", "configure"),
+    "doctor": ("deltaic.app.doctor", "doctor"),
     "open": ("deltaic.app.warehouse", "open_warehouse"),
 }
 

@@ -83,8 +83,8 @@ main()
 
 def test_the_help_names_the_commands_and_the_exit_codes() -> None:
     text = run("--help").stdout
-    assert all(command in text for command in ("sql", "refresh", "explain", "status", "history", "demo"))
-    assert all(f" {code} " in text for code in (0, 1, 2, 3, 4, 130))
+    assert all(command in text for command in ("sql", "refresh", "explain", "status", "history", "check", "doctor"))
+    assert all(f" {code} " in text for code in (0, 1, 2, 3, 4, 5, 6, 130))
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,8 @@ def test_the_help_names_the_commands_and_the_exit_codes() -> None:
         ("history",),
         ("demo", "--rows", "0"),
         ("demo", "--keep", str(Path(__file__).parent)),
+        ("check", "--sample", "0"),
+        ("repair",),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
@@ -293,3 +295,52 @@ def test_explain(on: Run) -> None:
     assert plan["steps"][-1]["title"]
     statement = "CREATE MATERIALIZED VIEW x AS SELECT DISTINCT store FROM sales"
     assert "Sources: default.sales" in parsed(on("explain", statement, "--json"))["text"]
+
+
+# check, repair, doctor
+
+
+def test_check_repair_and_doctor(tmp_path: Path, spark: SparkSession) -> None:
+    place = str(tmp_path / "wh")
+    making = SCRIPT + "; CREATE MATERIALIZED VIEW drawn AS SELECT store, rand() AS r FROM sales"
+    assert run("sql", "-", "-w", place, stdin=making).exit_code == 0
+    right = run("check", "totals", "best", "-w", place)
+    assert (right.exit_code, right.stdout.splitlines()) == (
+        0,
+        [
+            "default.totals  equal  2 rows at default.sales v1",
+            "default.best  equal  1 rows at default.totals v0",
+        ],
+    )
+    all_of_them = run("check", "-w", place, "--json")
+    assert all_of_them.exit_code == ExitCode.UNCERTAIN
+    assert {one["view"]: one["verdict"] for one in json.loads(all_of_them.stdout)} == {
+        "default.best": "equal",
+        "default.drawn": "uncertain",
+        "default.totals": "equal",
+    }
+    edit = f"UPDATE delta.`{place}/default/totals` SET total = 3 WHERE store = 1"
+    assert run("sql", edit, "-w", place).exit_code == 0
+    wrong = run("check", "totals", "-w", place)
+    assert wrong.exit_code == ExitCode.DIFFERS
+    assert "default.totals  differs" in wrong.stdout
+    assert "1 missing, 1 extra" in wrong.stdout
+    found = run("doctor", "-w", place, "--json")
+    assert found.exit_code == 0, found.stdout
+    told = {finding["what"]: finding for finding in json.loads(found.stdout)["findings"]}
+    assert any("default.totals: VIEW_EDITED" in what and told[what]["severity"] == "warning" for what in told)
+    assert any("default.drawn is recomputed by every refresh: NON_DETERMINISTIC" in what for what in told)
+    mended = run("repair", "totals", "-w", place)
+    assert mended.exit_code == 0, mended.stderr
+    assert "recomputed" in mended.stdout
+    assert json.loads(run("repair", "totals", "-w", place, "--json").stdout)[0]["action"] == "none"
+
+
+def test_the_doctor_comes_to_a_machine_without_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = run("doctor", "-w", str(tmp_path / "none"))
+    assert found.exit_code == ExitCode.FAILED
+    lines = [line.split() for line in found.stdout.splitlines()]
+    assert lines[0][:4] == ["error", "Java", "there", "is"]
+    assert any(line[:2] == ["note", "Spark"] for line in lines)
+    assert not (tmp_path / "none").exists()

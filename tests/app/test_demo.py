@@ -1,14 +1,11 @@
-"""The demo at a tenth of its size, and its comparison, which everything it says rests on."""
+"""The demo at a tenth of its size."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from rich.console import RenderableType
@@ -62,23 +59,6 @@ def test_an_unequal_view_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None
     assert ["Unsold", "NOT", "EXISTS", "recompute", "?", "7", "0.00", "0.50", "NO"] in shown
     assert "0 of 1 refreshed views equal their query run anew: Unsold" in done.stdout
     assert "LIMIT: all rows." in done.stdout
-
-
-def test_same_rows_is_a_comparison_of_multisets() -> None:
-    def same(one: list[tuple[Any, ...]], other: list[tuple[Any, ...]]) -> bool:
-        sides = [[pa.array(column) for column in zip(*rows, strict=True)] for rows in (one, other)]
-        schema = pa.schema([(f"c{n}", column.type) for n, column in enumerate(sides[0])])
-        return demo.same_rows(*(pa.table(side, names=schema.names).cast(schema) for side in sides))
-
-    assert same([(1, "a"), (1, "a"), (None, "b")], [(None, "b"), (1, "a"), (1, "a")])
-    assert not same([(1, "a"), (1, "a")], [(1, "a")])
-    assert not same([(1, "a")], [(1, None)])
-    assert same([("a", 0.1 + 0.2)], [("a", 0.3)])
-    assert not same([("a", 0.3000001)], [("a", 0.3)])
-    assert not same([("a", 0.0)], [("a", None)])
-    assert not same([("a", math.nan)], [("a", 1.0)])
-    assert not same([("a", math.nan)], [("a", None)])
-    assert same([("a", math.nan), ("a", None), ("a", 0.5)], [("a", None), ("a", 0.5), ("a", math.nan)])
 
 
 def test_the_data_is_the_same_in_every_run() -> None:

@@ -8,7 +8,9 @@ from threading import Event, Thread
 
 import pytest
 
-from deltaic import Report, Warehouse
+import deltaic
+from deltaic import Check, Report, Warehouse
+from deltaic.app.catalog import LocalCatalog
 from deltaic.app.clock import Clock
 from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark
@@ -90,6 +92,13 @@ def test_views_over_both(shop: Shop) -> None:
         assert report.mode == "incremental", report
         shop.check(name)
         assert PASSWORD not in wh.explain(name) + str(report) + str(wh.history(name))
+    found = wh.check("joined")
+    assert isinstance(found, Check)
+    assert found.right, found
+    assert isinstance(wh.catalog, LocalCatalog)
+    told = str(deltaic.doctor(wh.catalog.root))
+    assert "default.orders: the replication slot deltaic_" in told
+    assert PASSWORD not in told + str(found)
     with pytest.raises(Exception, match="read it there, or by a materialized view"):
         wh.sql("SELECT * FROM orders").collect()
     with pytest.raises(ExistsError):

@@ -42,7 +42,7 @@ def test_configure_without_jars(builder: SparkSession.Builder) -> None:
 
 @pytest.mark.parametrize(("master", "cores"), [("local[3]", 3), ("local[2,4]", 2), ("local", 1)])
 def test_cores_of_a_master(master: str, cores: int) -> None:
-    assert sessions._cores(master) == cores
+    assert sessions.cores_of(master) == cores
 
 
 def test_a_cluster_keeps_its_own_parallelism(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -432,19 +432,24 @@ def null_item(field: Field) -> Item:
     return Item(field.name, text(f"CAST(NULL AS {field.type})"), field.type, True)
 
 
-def with_leaves(node: Node, turn: Callable[[Node], Node]) -> Node:
-    """The tree with every scan, reference and list of values replaced by what `turn` makes of it."""
+def with_inputs(node: Node, turn: Callable[[Node], Node]) -> Node:
+    """The node over what `turn` makes of its inputs."""
     match node:
         case Scan() | Ref() | Values():
-            return turn(node)
+            return node
         case Join():
-            return replace(node, left=with_leaves(node.left, turn), right=with_leaves(node.right, turn))
+            return replace(node, left=turn(node.left), right=turn(node.right))
         case Apply():
-            return replace(node, input=with_leaves(node.input, turn), body=with_leaves(node.body, turn))
+            return replace(node, input=turn(node.input), body=turn(node.body))
         case UnionAll():
-            return replace(node, branches=tuple(with_leaves(branch, turn) for branch in node.branches))
-        case _:
-            return replace(node, input=with_leaves(node.input, turn))
+            return replace(node, branches=tuple(map(turn, node.branches)))
+    return replace(node, input=turn(node.input))
+
+
+def with_leaves(node: Node, turn: Callable[[Node], Node]) -> Node:
+    """The tree with every scan, reference and list of values replaced by what `turn` makes of it."""
+    leaf = isinstance(node, Scan | Ref | Values)
+    return turn(node) if leaf else with_inputs(node, lambda below: with_leaves(below, turn))
 
 
 def walk(node: Node) -> list[Node]:

@@ -8,22 +8,29 @@ import os
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from pyspark.errors import PySparkException
 
 from deltaic.algebra.expr import quote
-from deltaic.app.definition import PROPERTY, Definition
+from deltaic.app.aside import discard, is_table, put_back
+from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.live import ENDING, LiveTable
 from deltaic.app.names import RESERVED, check_name
-from deltaic.errors import ConfigurationError, DefinitionDamaged, DependencyError, MissingError, NameProblem
+from deltaic.errors import (
+    ConfigurationError,
+    DefinitionDamaged,
+    DeltaicError,
+    DependencyError,
+    MissingError,
+    NameProblem,
+)
 from deltaic.spark.session import LITERALLY
 from deltaic.store.log import Log
 from deltaic.store.quoting import text_literal
-from deltaic.store.table import TableRef, table_at, table_named
+from deltaic.store.table import TableRef, first_line, table_at, table_named
 from deltaic.store.view import with_settings
 
 if TYPE_CHECKING:
@@ -86,9 +93,21 @@ class Catalog(ABC):
         """What the view of that name is, as its newest properties say."""
         return self.read_definition(*self.found(schema, name))
 
+    def damaged(self) -> dict[tuple[str, str], DeltaicError]:
+        """Views that cannot even be asked what they are, with what stands against it."""
+        problems = {name: self.problem_with(*name) for name in self.view_names()}
+        return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def problem_with(self, schema: str, name: str) -> DeltaicError | None:
+        try:
+            self.read_definition(schema, name)
+        except DeltaicError as problem:
+            return problem
+        return None
+
     def read_definition(self, schema: str, name: str) -> Definition:
         snapshot = Log(self.view_ref(schema, name), self.spark).snapshot()
-        return _definition_in(snapshot.properties, schema, name)
+        return definition_in(snapshot.properties, schema, name)
 
     def register(self, schema: str, name: str) -> None:
         """Lets people read the view by its name: a Spark VIEW that shows the user's columns only."""
@@ -108,7 +127,7 @@ class Catalog(ABC):
         comment: str | None = None
         columns: Sequence[str] = [c for c in snapshot.columns if not c.lower().startswith(RESERVED)]
         try:
-            definition = _definition_in(snapshot.properties, schema, name)
+            definition = definition_in(snapshot.properties, schema, name)
             columns, comment = definition.columns, definition.comment
         except DefinitionDamaged as problem:
             _log.warning("%s", problem.what)
@@ -155,22 +174,6 @@ class Catalog(ABC):
         """Makes room for a view's table: what an interrupted CREATE left is taken away."""
 
 
-def _definition_in(properties: Mapping[str, str], schema: str, name: str) -> Definition:
-    """A damaged one is an error that says what to do: whatever stands there, nothing is done by it."""
-    try:
-        definition = Definition.from_json(properties[PROPERTY])
-        if (definition.schema.lower(), definition.name.lower()) != (schema.lower(), name.lower()):
-            raise ConfigurationError(f"it is that of {definition.full_name}")
-    except ConfigurationError as problem:
-        raise DefinitionDamaged(
-            f"the definition of {schema}.{name}, {PROPERTY} of its table, cannot be used: {problem.what}",
-            hint=problem.hint
-            or "What the view holds can be read. CREATE OR REPLACE MATERIALIZED VIEW makes it anew, "
-            "DROP MATERIALIZED VIEW takes it away.",
-        ) from None
-    return definition
-
-
 def _is_plain(schema: str, name: str) -> bool:
     return re.fullmatch(r"\w+", schema + name, re.ASCII) is not None
 
@@ -193,6 +196,7 @@ class LocalCatalog(Catalog):
         (self.root / "default").mkdir(parents=True, exist_ok=True)
         (self.root / ".deltaic").mkdir(exist_ok=True)
         shutil.rmtree(self.root / ".deltaic" / "trash", ignore_errors=True)
+        put_back(self.root)
         self.run(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
         for schema in self.schemas():
             location = text_literal(str(self.root / schema))
@@ -232,6 +236,13 @@ class LocalCatalog(Catalog):
         self.run(f"CREATE OR REPLACE VIEW {quote(schema)}.{quote(name)} AS {view}")
 
     def attach(self, schema: str, name: str, folder: Path) -> None:
+        """Without one that cannot be read, the others are as good as ever."""
+        try:
+            self.show_table(schema, name, folder)
+        except (DeltaicError, PySparkException) as problem:
+            _log.warning("%s.%s cannot be read: %s", schema, name, first_line(problem))
+
+    def show_table(self, schema: str, name: str, folder: Path) -> None:
         ref = table_at(folder, f"{schema}.{name}")
         if self.is_view(ref):
             self.register(schema, name)
@@ -243,15 +254,21 @@ class LocalCatalog(Catalog):
         """Empties Spark's catalog; tables are attached by LOCATION, so their data stays."""
         for schema in self.schemas():
             for name, folder in self.tables(schema):
-                ref = table_at(folder, f"{schema}.{name}")
-                if self.is_view(ref):
+                if self.is_view(table_at(folder, f"{schema}.{name}")):
                     self.unregister(schema, name)
                 else:
-                    self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
+                    self.hide(schema, name)
             for file in (self.root / schema).glob(f"*{ENDING}"):
                 self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(file.name.removesuffix(ENDING))}")
             if schema != "default":
                 self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
+
+    def hide(self, schema: str, name: str) -> None:
+        """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one."""
+        try:
+            self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
+        except PySparkException:
+            self.unregister(schema, name)
 
     def schemas(self) -> list[str]:
         return sorted(
@@ -263,9 +280,9 @@ class LocalCatalog(Catalog):
         for entry in sorted(os.scandir(self.root / schema), key=lambda e: e.name):
             if entry.name.endswith(LINK) and entry.is_file():
                 target = _linked(Path(entry.path))
-                if target is not None and _is_table(target):
+                if target is not None and is_table(target):
                     yield entry.name.removesuffix(LINK), target
-            elif entry.is_dir() and _is_table(Path(entry.path)):
+            elif entry.is_dir() and is_table(Path(entry.path)):
                 yield entry.name, Path(entry.path)
 
     def folder(self, schema: str, name: str) -> Path:
@@ -279,7 +296,30 @@ class LocalCatalog(Catalog):
         raise NameProblem(f"there is no schema {schema}", hint=f"CREATE SCHEMA {schema} makes one.")
 
     def is_view(self, ref: TableRef) -> bool:
-        return PROPERTY in Log(ref, self.spark).snapshot().properties
+        """What cannot be read is none: nobody else is to stumble over it."""
+        try:
+            return PROPERTY in Log(ref, self.spark).snapshot().properties
+        except DeltaicError:
+            return False
+
+    def problem_of(self, schema: str, name: str, folder: Path) -> DeltaicError | None:
+        """Why a table, or the definition of the view that it is, cannot be read."""
+        try:
+            properties = Log(table_at(folder, f"{schema}.{name}"), self.spark).snapshot().properties
+            if PROPERTY in properties:
+                definition_in(properties, schema, name)
+        except DeltaicError as problem:
+            return problem
+        return None
+
+    def damaged(self) -> dict[tuple[str, str], DeltaicError]:
+        """Tables, too: what cannot be read does not say which of the two it is."""
+        problems = {
+            (schema, name): self.problem_of(schema, name, folder)
+            for schema in self.schemas()
+            for name, folder in self.tables(schema)
+        }
+        return {name: problem for name, problem in problems.items() if problem is not None}
 
     def view_names(self) -> list[tuple[str, str]]:
         return [
@@ -294,7 +334,7 @@ class LocalCatalog(Catalog):
 
     def table_ref(self, schema: str, name: str) -> TableRef | None:
         folder = self.folder(schema, name)
-        if _is_table(folder):
+        if is_table(folder):
             return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
         if self.exists(schema, name):
             return table_named(self.spark, (schema, name))
@@ -313,12 +353,7 @@ class LocalCatalog(Catalog):
         self.discard(self.folder(schema, name))
 
     def discard(self, folder: Path) -> None:
-        """Gone at once, by a rename; the files follow."""
-        trash = self.root / ".deltaic" / "trash"
-        trash.mkdir(parents=True, exist_ok=True)
-        aside = trash / uuid4().hex
-        folder.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        discard(self.root, folder)
 
     def prepare(self, schema: str, name: str) -> None:
         folder = self.folder(schema, name)
@@ -366,12 +401,6 @@ def _linked(file: Path) -> Path | None:
     except (ValueError, KeyError, TypeError):
         _log.warning("%s does not say where its table is", file)
         return None
-
-
-def _is_table(folder: Path) -> bool:
-    """Whether a commit was ever made there; a CREATE that was killed leaves a folder without one."""
-    log = folder / "_delta_log"
-    return log.is_dir() and any(name.endswith((".json", ".parquet")) for name in os.listdir(log))
 
 
 LINK = ".link"

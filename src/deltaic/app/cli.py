@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from deltaic.app import printing
+from deltaic.app import care, printing
 from deltaic.app.failure import ExitCode, told
-from deltaic.errors import MissingError
+from deltaic.app.options import HERE, JsonOption, WarehouseOption, announce, opened
 
 if TYPE_CHECKING:
     from deltaic.app.report import Report
@@ -22,10 +19,13 @@ if TYPE_CHECKING:
 EXIT_CODES = """\b
 Exit codes
     0  done
-    1  an error of Deltaic's or Spark's: stderr says what, and what to do (demo: a view was not equal)
+    1  an error of Deltaic's or Spark's: stderr says what, and what to do
+       (demo: a view was not equal; doctor: it found an error)
     2  wrong usage of the command line
     3  refused: the policy INCREMENTAL STRICT forbids the recompute that would be needed
     4  another refresh of the same view won; this one changed nothing
+    5  check, repair: a view is not what its query says, or cannot be read
+    6  check, repair: nothing differs for certain, and of some view it could not be told
   130  interrupted by Ctrl-C (141: the reader of a pipe went away)
 
 With --json an error is one JSON object on stderr: error (a stable code), message, hint, line, column."""
@@ -41,12 +41,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-WarehouseOption = Annotated[
-    Path,
-    typer.Option("--warehouse", "-w", envvar="DELTAIC_WAREHOUSE", metavar="PATH", help="The folder of the warehouse."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
-HERE = Path("warehouse")
 ROWS_SHOWN = 20
 
 
@@ -97,7 +91,7 @@ def sql(
 
         limit = rows if json or rows is not None else ROWS_SHOWN
         statements = in_place(text, split_statements(text))
-        with _opened(warehouse, make=True) as wh:
+        with opened(warehouse, make=True) as wh:
             results = []
             for number, one in enumerate(statements):
                 result = printing.fetched(wh.sql(one), limit, as_json=json)
@@ -155,7 +149,7 @@ def datalog(
     """Make a view of each derived predicate that a Datalog program asks for."""
     with told(json):
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        with _opened(warehouse) as wh:
+        with opened(warehouse) as wh:
             views = wh.datalog(text)
             if json:
                 printing.print_json({"views": views})
@@ -174,7 +168,7 @@ def refresh(
     json: JsonOption = False,
 ) -> None:
     """Bring views up to date with their sources, those that others read first."""
-    with told(json), _opened(warehouse) as wh:
+    with told(json), opened(warehouse) as wh:
         if as_of is not None and len(views or []) != 1:
             raise typer.BadParameter("--as-of is for one view")
         reports = _refreshed(wh, views or [], full, _time(as_of))
@@ -215,7 +209,7 @@ def explain(
     json: JsonOption = False,
 ) -> None:
     """Show how a view is kept, and every step that a refresh would take now."""
-    with told(json), _opened(warehouse) as wh:
+    with told(json), opened(warehouse) as wh:
         text = wh.explain(view, propagate=propagate)
         if json and propagate:
             printing.print_json({"explained": view, "text": text})
@@ -248,7 +242,7 @@ def _plan(wh: Warehouse, view: str) -> dict[str, Any]:
 @app.command()
 def status(warehouse: WarehouseOption = HERE, json: JsonOption = False) -> None:
     """List the views: policy, last technique, the versions of their sources, commits behind."""
-    with told(json), _opened(warehouse) as wh:
+    with told(json), opened(warehouse) as wh:
         views = wh.views()
         if json:
             printing.print_json(views)
@@ -266,7 +260,7 @@ def propagate(
     json: JsonOption = False,
 ) -> None:
     """Compute what changed of a view and keep it, with its times; the view stays as it is."""
-    with told(json), _opened(warehouse) as wh:
+    with told(json), opened(warehouse) as wh:
         reports = wh.propagate(view, steps=steps)
         if json:
             printing.print_json([report.as_dict() for report in reports])
@@ -284,7 +278,7 @@ def apply(
     json: JsonOption = False,
 ) -> None:
     """Fold what was propagated into a view, up to a time."""
-    with told(json), _opened(warehouse) as wh:
+    with told(json), opened(warehouse) as wh:
         report = wh.apply(view, to=_time(to))
         if json:
             printing.print_json(report.as_dict())
@@ -311,7 +305,7 @@ def run(
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    with told(False), _opened(warehouse) as wh:
+    with told(False), opened(warehouse) as wh:
         print("running; Ctrl-C ends it", file=sys.stderr)
         wh.run(stop, lag=lag, views=views or (), tell=lambda line: print(line, flush=True))
 
@@ -323,7 +317,7 @@ def history(
     json: JsonOption = False,
 ) -> None:
     """List the refreshes of a view, newest first."""
-    with told(json), _opened(warehouse) as wh:
+    with told(json), opened(warehouse) as wh:
         commits = wh.history(view)
         if json:
             printing.print_json(commits)
@@ -346,7 +340,7 @@ def demo(
         from deltaic.app.demo import next_steps, run_demo
 
         shown = printing.console()
-        _announce()
+        announce()
         done = run_demo(rows, keep, (lambda part: None) if json else shown.print, bars=sys.stderr.isatty())
         if json:
             printing.print_json(done.as_dict())
@@ -356,33 +350,7 @@ def demo(
             raise typer.Exit(ExitCode.FAILED)
 
 
-@contextmanager
-def _opened(path: Path, *, make: bool = False) -> Iterator[Warehouse]:
-    """The warehouse, for the length of a command; only SQL makes one that is not there."""
-    if not path.is_dir() and not make:
-        raise MissingError(
-            f"there is no warehouse at {path}", hint="Name its folder with --warehouse or DELTAIC_WAREHOUSE."
-        )
-    _announce()
-    with Console(stderr=True).status("starting Spark") if sys.stderr.isatty() else nullcontext():
-        import deltaic
-
-        warehouse = deltaic.open(path)
-    try:
-        yield warehouse
-    except BaseException:
-        with suppress(Exception):  # the first error is the one to tell
-            warehouse.close()
-        raise
-    warehouse.close()
-
-
-def _announce() -> None:
-    """The first start on a machine fetches the jars; that wait deserves a word, and no other does."""
-    from deltaic.spark.jars import jars_are_cached
-
-    if not jars_are_cached():
-        print("fetching Delta Lake's jars, once (12 MB) …", file=sys.stderr)
+care.add_to(app)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deltaic.delta.sets import ALGORITHMS
-from deltaic.errors import ConfigurationError
+from deltaic.errors import ConfigurationError, DefinitionDamaged
 from deltaic.plan.maintain import Form
 from deltaic.sql.statements import Policy
 
@@ -164,6 +164,23 @@ def _properties(definition: Definition) -> dict[str, str]:
 def is_recorded(setting: str) -> bool:
     """Whether a session's setting decides what a query means, and so is set by every refresh."""
     return setting in RECORDED_SETTINGS or setting.startswith(_LEGACY)
+
+
+def definition_in(properties: Mapping[str, str], schema: str, name: str) -> Definition:
+    """What a table's properties say of the view, which anyone may edit who may write to the table. A damaged one is an
+    error that says what to do: whatever stands there, nothing is done by it."""
+    try:
+        definition = Definition.from_json(properties[PROPERTY])
+        if (definition.schema.lower(), definition.name.lower()) != (schema.lower(), name.lower()):
+            raise ConfigurationError(f"it is that of {definition.full_name}")
+    except ConfigurationError as problem:
+        raise DefinitionDamaged(
+            f"the definition of {schema}.{name}, {PROPERTY} of its table, cannot be used: {problem.what}",
+            hint=problem.hint
+            or "What the view holds can be read. deltaic repair looks for an older definition in the table's log; "
+            "CREATE OR REPLACE MATERIALIZED VIEW makes it anew, DROP MATERIALIZED VIEW takes it away.",
+        ) from None
+    return definition
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:

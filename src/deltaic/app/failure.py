@@ -27,6 +27,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     REFUSED = 3
     LOST = 4
+    DIFFERS = 5
+    UNCERTAIN = 6
     INTERRUPTED = 130
     BROKEN_PIPE = 141
 

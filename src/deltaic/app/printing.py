@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from deltaic.app.report import Report
+    from deltaic.app.diagnosis import Finding
+    from deltaic.app.report import Check, Report
 
 WIDE = 4000
 """Columns to print in where no terminal sets a limit: a file or a pipe gets every line whole."""
@@ -219,6 +220,53 @@ def history_shown(commits: Sequence[Mapping[str, Any]]) -> Table:
             versions(commit["sources"]),
             Text("\n".join(commit["reasons"] or ()), "yellow"),
         )
+    return shown
+
+
+# checks and findings
+
+
+_VERDICT_STYLE = {"equal": "green", "differs": "bold red", "damaged": "bold red", "uncertain": "yellow"}
+
+
+def check_shown(check: Check) -> Group:
+    """One view on a line or two; rows that differ, as a table below."""
+    late = {name: count for name, count in check.commits_behind.items() if count != 0}
+    head = Text(check.view, "bold")
+    head.append(f"  {check.verdict}", _VERDICT_STYLE[check.verdict])
+    if check.compared is not None:
+        head.append(
+            f"  {check.compared:,} rows{f' ({check.sample})' if check.sample else ''} at {versions(check.versions)}"
+        )
+    if late:
+        head.append("  stale: behind ").append_text(_behind(late))
+    parts: list[RenderableType] = [head]
+    if check.rows:
+        parts += [Text(f"  {check.told}; + is missing, - is too many"), _differing(check)]
+    parts += [Text(f"  {note}", "dim") for note in check.notes]
+    return Group(*parts, *([Text(f"  {check.hint}")] if check.hint and not check.right else []))
+
+
+def _differing(check: Check) -> Table:
+    shown = Table(box=None, pad_edge=True, header_style="bold", padding=(0, 1, 0, 1))
+    for name in check.columns:
+        shown.add_column(Text(name), overflow="fold")
+    for count, *values in check.rows:
+        cells = [Text("NULL", "dim") if v is None else Text(v if isinstance(v, str) else json.dumps(v)) for v in values]
+        shown.add_row(Text(f"{count:+,}"), *cells)
+    return shown
+
+
+_SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "note": "cyan", "fine": "green"}
+
+
+def findings_shown(findings: Sequence[Finding]) -> Table:
+    shown = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    for finding in findings:
+        told = Text(finding.what)
+        if finding.do:
+            told.append(f"\n{finding.do}", "dim")
+        shown.add_row(Text(finding.severity, _SEVERITY_STYLE[finding.severity]), Text(finding.about), told)
     return shown
 
 

@@ -1,15 +1,36 @@
-"""What a refresh did: measured figures, printable in a terminal and a notebook."""
+"""What a refresh did and what a check found: measured figures, printable in a terminal and a notebook."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+
+class Told(ABC):
+    """Something that is told line by line: in a terminal, in a notebook, and as text."""
+
+    @abstractmethod
+    def lines(self) -> list[tuple[str, str]]: ...
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name and name + ':':<14}{value}" for name, value in self.lines())
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(show_header=False, box=None, pad_edge=False)
+        for name, value in self.lines():
+            table.add_row(Text(name, "bold"), Text(value))
+        yield table
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self.lines())
+        return f"<table>{rows}</table>"
 
 
 @dataclass(frozen=True)
@@ -32,7 +53,7 @@ class Reduced:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Told):
     """Figures are measured; None says that one could not be."""
 
     view: str
@@ -96,18 +117,100 @@ class Report:
             found.append(("predicted", ", ".join(f"{name} {value:.2f} s" for name, value in self.predicted.items())))
         return found
 
-    def __str__(self) -> str:
-        return "\n".join(f"{name + ':':<14}{value}" for name, value in self.lines())
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = Table(show_header=False, box=None, pad_edge=False)
-        for name, value in self.lines():
-            table.add_row(Text(name, "bold"), Text(value))
-        yield table
+EQUAL, DIFFERS, DAMAGED, UNCERTAIN = "equal", "differs", "damaged", "uncertain"
 
-    def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{html.escape(n)}</th><td>{html.escape(v)}</td></tr>" for n, v in self.lines())
-        return f"<table>{rows}</table>"
+
+@dataclass(frozen=True)
+class Check(Told):
+    """What a check found. `missing` and `extra` are rows that people see; `state` counts those of all that is stored,
+    which the next refresh relies on, and is None where that was not compared."""
+
+    view: str
+    verdict: str
+    """equal, differs, damaged (it cannot be read, or has other columns), or uncertain (it could not be told)."""
+    missing: int = 0
+    extra: int = 0
+    state: int | None = None
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    """The first rows that differ: how often each is missing (or, less than 0, too many), then its values."""
+    compared: int | None = None
+    """How many of the view's rows were looked at."""
+    sample: str | None = None
+    notes: tuple[str, ...] = ()
+    hint: str | None = None
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The source versions that the view was made of, and its query was run at."""
+    commits_behind: Mapping[str, int | None] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def right(self) -> bool:
+        return self.verdict == EQUAL
+
+    @property
+    def wrong(self) -> bool:
+        return self.verdict in (DIFFERS, DAMAGED)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        late = {key: count for key, count in self.commits_behind.items() if count != 0}
+        behind = [f"{key} is gone" if count is None else f"{key} {count:,}" for key, count in late.items()]
+        found = [("view", self.view), ("verdict", self.verdict)]
+        if self.compared is not None:
+            found.append(("rows compared", f"{self.compared:,}" + (f" ({self.sample})" if self.sample else "")))
+        if self.verdict in (DIFFERS, UNCERTAIN) and self.compared is not None:
+            found.append(("differing", self.told))
+        found += [("row", f"{row[0]:+,} {_shown(self.columns[1:], row[1:])}") for row in self.rows]
+        found += [("note", note) for note in self.notes]
+        found += [("what to do", self.hint)] if self.hint else []
+        found.append(("sources at", ", ".join(f"{name} v{v}" for name, v in self.versions.items())))
+        found.append(("behind", f"{', '.join(behind)} commits: stale" if behind else "none: fresh"))
+        found.append(("seconds", f"{self.seconds:.3f}"))
+        return found
+
+    @property
+    def told(self) -> str:
+        parts = [f"{self.missing:,} missing, {self.extra:,} extra"]
+        if self.state:
+            parts.append(f"{self.state:,} rows of what is stored")
+        return "; ".join(parts)
+
+
+def _shown(names: Sequence[str], values: Sequence[Any]) -> str:
+    pairs = zip(names, values, strict=True)
+    return ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in pairs if value is not None)
+
+
+@dataclass(frozen=True)
+class Repair(Told):
+    """What a repair did: `none`; `recomputed`, in the view's own table; or `rebuilt`, of what its log still said."""
+
+    view: str
+    action: str
+    before: Check
+    after: Check
+    refresh: Report | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> list[tuple[str, str]]:
+        found = [("view", self.view), ("before", _verdict(self.before)), ("repair", self.action)]
+        if self.action == "none" and not self.before.right:
+            found.append(("what to do", "repair with force (--force) computes it anew whatever the check says."))
+        if self.action != "none":
+            found.append(("after", _verdict(self.after)))
+        return found
+
+
+def _verdict(check: Check) -> str:
+    counted = f" ({check.told})" if check.verdict == DIFFERS else ""
+    notes = f": {'; '.join(check.notes)}" if check.notes else ""
+    return f"{check.verdict}{counted}{notes}"
 
 
 def _read(read: Mapping[str, int] | None, there: Mapping[str, int | None]) -> str:

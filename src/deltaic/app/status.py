@@ -23,18 +23,13 @@ def status_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
     """What a view's table, its kept delta and the logs of its sources say about it."""
     last = warehouse.last_progress(definition)
     versions: Mapping[str, int] = {k: s.version for k, s in last.sources.items()} if last else {}
-    behind = {}
-    for key, version in versions.items():
-        ref = warehouse.source_ref(key)
-        newest = Log(ref, warehouse.spark).version() if ref is not None else None
-        behind[key] = None if newest is None else newest - version
     return {
         "view": definition.full_name,
         "policy": definition.policy.value,
         "refreshes": last.refresh if last else 0,
         "technique": last.technique if last else None,
         "sources": dict(versions),
-        "commits_behind": behind,
+        "commits_behind": commits_behind(warehouse, versions),
         **times_of(warehouse, definition),
         "comment": definition.comment,
     }
@@ -45,6 +40,16 @@ def damaged_status(view: str, problem: DefinitionDamaged) -> dict[str, Any]:
     told = ("policy", "refreshes", "technique", "sources", "commits_behind")
     times = ("materialized_at", "high_water_mark", "lag_seconds", "commits_waiting")
     return {"view": view, **dict.fromkeys((*told, *times)), "comment": problem.what}
+
+
+def commits_behind(warehouse: Warehouse, versions: Mapping[str, int]) -> dict[str, int | None]:
+    """How many commits each source is ahead of a version of it; None if it is gone."""
+    behind = {}
+    for key, version in versions.items():
+        ref = warehouse.source_ref(key)
+        newest = Log(ref, warehouse.spark).version() if ref is not None else None
+        behind[key] = None if newest is None else newest - version
+    return behind
 
 
 def times_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from deltaic.app.altering import Alteration, altered_definition
 from deltaic.app.apply import Applier
 from deltaic.app.attach import attach, detach
 from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
+from deltaic.app.checking import ROWS_SHOWN, Checker
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.datalog import make_views, program_in, with_query
@@ -29,7 +30,8 @@ from deltaic.app.live import Captures, LiveTable
 from deltaic.app.looking import Looker
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
-from deltaic.app.report import Report
+from deltaic.app.repairing import Repairer, check_views
+from deltaic.app.report import Check, Repair, Report
 from deltaic.app.service import Service
 from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared, Together
@@ -42,6 +44,7 @@ from deltaic.errors import (
     DeltaicError,
     MissingError,
     SetupError,
+    SourceError,
     UnsupportedError,
 )
 from deltaic.plan.maintain import Maintenance
@@ -274,6 +277,17 @@ class Warehouse:
         """The commits of a view's table, newest first, with what each refresh said of itself."""
         return history_of(Log(self.catalog.view_ref(*self.catalog.found(*self.split(name))), self.spark))
 
+    def check(
+        self, name: str | None = None, *, sample: int | None = None, rows: int = ROWS_SHOWN
+    ) -> Check | list[Check]:
+        """Compares a view with its query, as of the source versions that it was made of; without a name, all views.
+        `sample`: about so many of its rows; `rows`: so many of those that differ are shown."""
+        return check_views(self, name, Checker(self, sample=sample, rows=rows))
+
+    def repair(self, name: str, *, force: bool = False) -> Repair:
+        """Checks a view, and computes it anew if it is wrong; with `force` in any case."""
+        return Repairer(self).repair(name, force=force)
+
     def attach(self, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
         """Makes a table in PostgreSQL a source under a name of this warehouse, and begins to capture its changes.
 
@@ -312,7 +326,7 @@ class Warehouse:
             return self.catalog.view_ref(*views[schema, name])
         try:
             return self.catalog.table_ref(schema, name)
-        except MissingError:
+        except (MissingError, SourceError):
             return None
 
     def capture(self, definition: Definition) -> None:

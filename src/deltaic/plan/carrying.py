@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from deltaic.algebra.expr import col
-from deltaic.algebra.nodes import Apply, Filter, Generate, Item, Join, JoinKind, Node, Project, Window, keep
+from deltaic.algebra.nodes import Apply, Filter, Generate, Item, Join, JoinKind, Node, Project, Window
 
 
 def origin(node: Node, name: str | None) -> tuple[Node, str | None]:
@@ -26,23 +26,23 @@ def origin(node: Node, name: str | None) -> tuple[Node, str | None]:
     return node, name
 
 
-def carried_up(node: Node, target: Node, items: tuple[Item, ...]) -> Node | None:
-    """The tree with `items` computed at `target` and handed up to its root."""
+def carried_up(node: Node, target: Node, by: Node, items: tuple[Item, ...]) -> Node | None:
+    """The tree with `by` in the place of `target`, whose additional columns `items` are handed up to its root."""
     if node is target:
-        return Project(node, keep(node) + items)
+        return by
     match node:
         case Project():
-            below = carried_up(node.input, target, items)
+            below = carried_up(node.input, target, by, items)
             passed = tuple(Item(i.name, col(i.name), i.type) for i in items)
             return below and Project(below, node.items + passed)
         case Filter() | Generate() | Apply() | Window():
-            below = carried_up(node.input, target, items)
+            below = carried_up(node.input, target, by, items)
             return below and replace(node, input=below)
         case Join() if node.kind is not JoinKind.FULL:
-            left = carried_up(node.left, target, items)
+            left = carried_up(node.left, target, by, items)
             if left is not None:
                 return replace(node, left=left)
-            right = carried_up(node.right, target, items) if node.kind is JoinKind.INNER else None
+            right = carried_up(node.right, target, by, items) if node.kind is JoinKind.INNER else None
             return right and replace(node, right=right)
     return None
 

@@ -387,7 +387,7 @@ def _by_key(
     names = tuple(f"{KEY_PREFIX}{number}" for number in range(len(exprs or literal)))
     kinds = [target.fields[e.column].type if e.column else "bigint" for e in exprs] or ["int"]
     items = tuple(Item(n, e, k) for n, e, k in zip(names, exprs or literal, kinds, strict=True)) + extra
-    carried = carried_up(query, target, items)
+    carried = carried_up(query, target, Project(target, keep(target) + items), items)
     if not isinstance(carried, Project):
         return
     visible_items = [item for n, item in enumerate(carried.items[: len(query.items)]) if n not in partitioned]

@@ -12,7 +12,7 @@ stored, its new one that and the change. What derives its rows is not read, but 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_equal, text
@@ -35,12 +35,12 @@ from deltaic.algebra.nodes import (
     ScanColumn,
     State,
     UnionAll,
-    Values,
     is_exact_key,
     keep,
     null_item,
     pass_through,
     sources,
+    with_inputs,
     with_leaves,
 )
 from deltaic.algebra.set_operations import SetOperation
@@ -98,7 +98,7 @@ class _Cutting:
         if operation is not None:
             left, right = (self.cut(side) for side in operation.sides())
             return operation.joined(left, right)
-        node = _with_inputs(node, self.cut)
+        node = with_inputs(node, self.cut)
         match node:
             case Aggregate() if not node.aggregates:
                 return self.stratum(node)
@@ -122,19 +122,6 @@ class _Cutting:
             return node
         self.strata.append(Stratum(len(self.strata) + 1, node))
         return self.strata[-1].scan
-
-
-def _with_inputs(node: Node, turn: Callable[[Node], Node]) -> Node:
-    match node:
-        case Join():
-            return replace(node, left=turn(node.left), right=turn(node.right))
-        case Apply():
-            return replace(node, input=turn(node.input), body=turn(node.body))
-        case UnionAll():
-            return replace(node, branches=tuple(map(turn, node.branches)))
-        case Scan() | Ref() | Values():
-            return node
-    return replace(node, input=turn(node.input))
 
 
 def expanded(node: Node, strata: Sequence[Stratum]) -> Node:

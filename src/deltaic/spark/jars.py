@@ -192,9 +192,9 @@ def _not_fetched(wanted: str, output: str) -> SetupError:
         "folder that holds the jars. Behind a proxy: "
         "SPARK_SUBMIT_OPTS='-Dhttps.proxyHost=... -Dhttps.proxyPort=...'."
     )
-    return SetupError(_without_passwords(tried), hint=hint)
+    return SetupError(without_passwords(tried), hint=hint)
 
 
-def _without_passwords(text: str) -> str:
+def without_passwords(text: str) -> str:
     """A mirror's address may carry a login; messages end up in logs and issues."""
     return re.sub(r"://[^/@\s]+@", "://***@", text)

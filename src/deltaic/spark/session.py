@@ -213,13 +213,13 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": os.environ.get("DELTAIC_DRIVER_MEMORY") or _driver_memory(),
+        "spark.driver.memory": driver_memory(),
         # The default of 50 makes every commit and every read of an old version cost seconds on two cores.
         "spark.databricks.delta.snapshotPartitions": "2",
     }
     settings.update([_WHOLE_PATHS_IN_PLANS])
     if master.startswith("local"):
-        cores = str(_cores(master))
+        cores = str(cores_of(master))
         settings.update({
             "spark.sql.shuffle.partitions": cores,
             # VACUUM lists files in this many tasks; the default of 10,000 takes over a minute on two cores.
@@ -231,13 +231,16 @@ def _settings(master: str) -> dict[str, str]:
     return settings
 
 
-def _cores(master: str) -> int:
+def cores_of(master: str) -> int:
     found = re.match(r"local\[(\d+)", master)
     return int(found.group(1)) if found else (1 if master == "local" else os.cpu_count() or 1)
 
 
-def _driver_memory() -> str:
+def driver_memory() -> str:
     """A quarter of the machine, between 1 and 8 GB: local Spark does all its work inside the driver."""
+    told = os.environ.get("DELTAIC_DRIVER_MEMORY")
+    if told:
+        return told
     try:
         megabytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     except (AttributeError, ValueError, OSError):

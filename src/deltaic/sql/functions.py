@@ -39,6 +39,12 @@ STABLE_AGGREGATES = _names("""
 EXACT_UNLESS_FLOAT = _names("avg mean sum try_avg try_sum")
 """Stable where the result is an integer or a decimal; a float sum depends on the order."""
 
+ROUNDED = EXACT_UNLESS_FLOAT | _names("""
+    corr covar_pop covar_samp kurtosis regr_avgx regr_avgy regr_intercept regr_r2 regr_slope regr_sxx
+    regr_sxy regr_syy skewness std stddev stddev_pop stddev_samp var_pop var_samp variance
+""")
+"""What the order of rows changes in these is the last digits of a number."""
+
 STABLE_WINDOWS = _names("cume_dist dense_rank percent_rank rank")
 
 NON_DETERMINISTIC = _names("""

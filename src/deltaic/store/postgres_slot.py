@@ -18,7 +18,7 @@ from deltaic.store.captured_log import CapturedLog, CaptureMark, PendingRows, br
 from deltaic.store.pgoutput import Begin, Commit, Relation, RowChange, Truncation
 from deltaic.store.postgres import Described, PostgresTable, Retry, connect
 from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_server import driver
+from deltaic.store.postgres_server import Server, driver, problems_of
 from deltaic.store.postgres_snapshot import lsn_number, lsn_text, whole_xid
 from deltaic.store.quoting import rs_quoted as pg_quoted
 from deltaic.store.table import first_line
@@ -32,6 +32,17 @@ server keeps what the slot has not confirmed."""
 
 _FETCH = 5_000
 _PEEK = "pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, %s, 'proto_version', '1', 'publication_names', %s)"
+
+
+def slot_lag(server: Server, name: str, retry: Retry) -> tuple[int | None, str | None]:
+    """How many bytes of its write-ahead log a server keeps for a slot, and the slot's status; None if it is gone."""
+    query = (
+        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, wal_status "
+        "FROM pg_replication_slots WHERE slot_name = %s"
+    )
+    with problems_of(server), connect(server, retry) as connection:
+        row = connection.execute(query, (name,)).fetchone()
+    return (row[0], row[1]) if row else (None, None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""Folders of a local warehouse that go away, or make room for others: at once, by a rename."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+from deltaic.store.lock import refresh_lock
+
+
+def is_table(folder: Path) -> bool:
+    """Whether a commit was ever made there; a CREATE that was killed leaves a folder without one."""
+    log = folder / "_delta_log"
+    return log.is_dir() and any(name.endswith((".json", ".parquet")) for name in os.listdir(log))
+
+
+def discard(root: Path, folder: Path) -> None:
+    """Gone at once; the files follow."""
+    trash = root / ".deltaic" / "trash"
+    trash.mkdir(parents=True, exist_ok=True)
+    aside = trash / uuid4().hex
+    folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def set_aside(root: Path, folder: Path) -> Iterator[None]:
+    """Makes room for a table that replaces a broken one; unless it is there in the end, the broken one is back. Under
+    the warehouse's lock."""
+    aside = _aside(root) / folder.parent.name / folder.name
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(aside)
+    try:
+        yield
+    finally:
+        put_back(root)
+
+
+def put_back(root: Path) -> None:
+    """Ends what a process that was killed did not end: either the new table is there, or the old one is."""
+    if not any(_aside(root).glob("*/*")):
+        return
+    with refresh_lock(root / ".deltaic" / "lock"):
+        for aside in _aside(root).glob("*/*"):
+            place = root / aside.parent.name / aside.name
+            if is_table(place):
+                discard(root, aside)
+                continue
+            if place.exists():
+                discard(root, place)
+            aside.rename(place)
+
+
+def _aside(root: Path) -> Path:
+    return root / ".deltaic" / "aside"

@@ -1,0 +1,296 @@
+"""Views beside their queries: right ones, damaged ones, and those of which it cannot be told."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+import deltaic
+from deltaic import Check, Repair, Warehouse
+from deltaic.app.aside import set_aside
+from deltaic.app.catalog import LocalCatalog
+from deltaic.errors import MissingError, UnsupportedError
+from tests.e2e.conftest import report_of, rows
+
+SETUP = """
+CREATE TABLE s (id INT, k INT, name STRING, v DECIMAL(10,2), x DOUBLE);
+INSERT INTO s VALUES (1, 1, 'a', 1.50, 0.1), (2, 1, 'b', 2.50, 0.2), (3, 2, 'a', NULL, 0.3), (4, NULL, 'c', 4.00, NULL),
+  (4, NULL, 'c', 4.00, NULL), (5, 3, NULL, -1.00, 0.7);
+CREATE TABLE u (k INT, w INT);
+INSERT INTO u VALUES (1, 10), (1, 20), (2, 30), (NULL, 40)
+"""
+CHANGE = "INSERT INTO s VALUES (6, 2, 'd', 9.25, 1.1), (7, 1, 'a', 1.00, NULL); DELETE FROM s WHERE id = 2"
+BY_K = "SELECT k, count(*) AS n, sum(v) AS t, avg(x) AS a FROM s GROUP BY k"
+
+
+def check(wh: Warehouse, view: str, sample: int | None = None) -> Check:
+    found = wh.check(view, sample=sample)
+    assert isinstance(found, Check)
+    return found
+
+
+def folder(wh: Warehouse, view: str) -> Path:
+    return Path(str(wh.view_table(wh.definition(view)).ref.path))
+
+
+def data_files(wh: Warehouse, view: str) -> list[Path]:
+    """Of the newest version."""
+    log = wh.view_table(wh.definition(view)).log
+    names = {row[0] for row in wh.spark.sql(f"SELECT DISTINCT _metadata.file_name FROM {log.ref.relation}").collect()}
+    return sorted(file for file in folder(wh, view).glob("*.parquet") if file.name in names)
+
+
+VIEWS = {
+    "by_k": BY_K,
+    "bags": "SELECT name, count(DISTINCT k) AS c, median(id) AS m, collect_list(id) AS l FROM s GROUP BY name",
+    "having": "SELECT k, sum(x) AS t FROM s GROUP BY k HAVING sum(x) > 0.2",
+    "outer": "SELECT s.id, s.name, u.w FROM s LEFT JOIN u ON s.k = u.k",
+    "latest": "SELECT id, k FROM s QUALIFY row_number() OVER (PARTITION BY k ORDER BY id DESC) = 1",
+    "reached": "WITH RECURSIVE r(k) AS (SELECT k FROM u UNION SELECT r.k + 1 FROM r WHERE r.k < 4) SELECT k FROM r",
+    "counted": "SELECT DISTINCT name FROM s WHERE k NOT IN (SELECT k FROM u WHERE k IS NOT NULL)",
+    "top": "SELECT id, v FROM s ORDER BY v DESC, id LIMIT 2",
+}
+
+
+def test_right_views_are_equal_and_a_stale_one_is_not_wrong(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    for name, query in VIEWS.items():
+        clause = "TBLPROPERTIES ('deltaic.technique' = 'counting')" if name == "counted" else ""
+        wh.sql(f"CREATE MATERIALIZED VIEW {name} {clause} AS {query}")
+    wh.script(CHANGE)
+    wh.refresh()
+    wh.sql("INSERT INTO s VALUES (8, 8, 'z', 1, 1)")
+    checks = wh.check()
+    assert isinstance(checks, list)
+    assert {one.view: one.verdict for one in checks} == {f"default.{name}": "equal" for name in VIEWS}, checks
+    by_k = next(one for one in checks if one.view == "default.by_k")
+    assert by_k.commits_behind == {"default.s": 1}
+    assert by_k.versions == {"default.s": 3}
+    assert (by_k.compared, by_k.state, by_k.rows) == (4, 0, ())
+    assert "default.s 1 commits: stale" in str(by_k)
+
+
+def edited(statement: str) -> Callable[[Warehouse], None]:
+    """A statement over the view's own table."""
+
+    def edit(wh: Warehouse) -> None:
+        wh.script(statement.format(t=wh.view_table(wh.definition("v")).ref.relation))
+
+    return edit
+
+
+def file_removed(wh: Warehouse) -> None:
+    data_files(wh, "v")[0].unlink()
+
+
+def file_cut(wh: Warehouse) -> None:
+    file = data_files(wh, "v")[0]
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+DAMAGES: dict[str, tuple[Callable[[Warehouse], None], str, tuple[int, int, int | None]]] = {
+    "row deleted": (edited("DELETE FROM {t} WHERE k = 1"), "differs", (1, 0, 1)),
+    "row doubled": (edited("INSERT INTO {t} SELECT * FROM {t} WHERE k IS NULL"), "differs", (0, 1, 1)),
+    "value edited": (edited("UPDATE {t} SET t = t + 0.01 WHERE k = 1"), "differs", (1, 1, 2)),
+    "float edited": (edited("UPDATE {t} SET a = a * 1.000001 WHERE k = 2"), "differs", (1, 1, 2)),
+    "count edited": (edited("UPDATE {t} SET __deltaic_s1 = __deltaic_s1 + 1 WHERE k = 1"), "differs", (0, 0, 2)),
+    "column dropped": (edited("ALTER TABLE {t} DROP COLUMN a"), "damaged", (0, 0, None)),
+    "file removed": (file_removed, "damaged", (0, 0, None)),
+    "file cut": (file_cut, "damaged", (0, 0, None)),
+}
+
+
+QUICK = ("value edited", "count edited", "file removed")
+OTHERS = [name for name in DAMAGES if name not in QUICK]
+
+
+@pytest.mark.parametrize("names", [QUICK, pytest.param(OTHERS, marks=pytest.mark.long)], ids=["some", "others"])
+def test_damage_is_found_and_repaired(wh: Warehouse, names: Sequence[str]) -> None:
+    wh.script(SETUP)
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {BY_K}")
+    for number, name in enumerate(names):
+        damage, verdict, counts = DAMAGES[name]
+        damage(wh)
+        found = check(wh, "v")
+        assert (found.verdict, (found.missing, found.extra, found.state)) == (verdict, counts), f"{name}: {found}"
+        assert bool(found.rows) == (verdict == "differs"), name
+        done = wh.repair("v")
+        assert (done.action, done.before.verdict, done.after.verdict) == ("recomputed", verdict, "equal"), name
+        wh.sql(f"INSERT INTO s VALUES ({number + 10}, 1, 'r', 0.25, 0.5)")
+        assert report_of(wh, "v").mode == "incremental", name
+    assert wh.repair("v").action == "none"
+
+
+def test_rows_that_differ_are_shown(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql("CREATE MATERIALIZED VIEW v AS SELECT id, name FROM s")
+    edited("DELETE FROM {t} WHERE id = 4; INSERT INTO {t} SELECT 9, 'new', __deltaic_row FROM {t} WHERE id = 1")(wh)
+    found = check(wh, "v")
+    assert (found.columns, found.rows) == (("n", "id", "name"), ((2, 4, "c"), (-1, 9, "new")))
+    assert "+2 id = 4, name = c" in str(found)
+    (less,) = [wh.check("v", rows=1)]
+    assert isinstance(less, Check)
+    assert len(less.rows) == 1
+
+
+def test_a_sample_is_a_part_of_the_keys(wh: Warehouse) -> None:
+    wh.sql("CREATE TABLE t (k INT, v INT)")
+    wh.sql("INSERT INTO t SELECT id % 100, id FROM range(400)")
+    wh.sql("CREATE MATERIALIZED VIEW v AS SELECT k, sum(v) AS s FROM t GROUP BY k")
+    found = check(wh, "v", sample=20)
+    assert found.right
+    assert found.sample == "bucket 1 of 5, by a hash of k"
+    assert 5 < (found.compared or 0) < 50
+    edited("UPDATE {t} SET s = s + 1")(wh)
+    found = check(wh, "v", sample=20)
+    assert found.missing == found.extra == found.compared
+    assert check(wh, "v", sample=1000).missing == 100
+
+
+TYPES = """
+SELECT id, map('b', id, 'a', NULL) AS m, parse_json(concat('{"x": [1, ', id, ']}')) AS j, array(map(1, x)) AS am,
+  named_struct('p', name, 'q', CAST(X'00ff' AS BINARY)) AS st, -0.0D AS z, double('nan') AS nan
+FROM s"""
+
+
+def test_every_type_can_be_compared(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {TYPES}")
+    assert check(wh, "v").right
+    edited("UPDATE {t} SET m = map('b', id, 'a', 1), j = parse_json('null'), z = 0.0D WHERE id = 1")(wh)
+    found = check(wh, "v")
+    assert (found.verdict, found.missing, found.extra) == ("differs", 1, 1)
+    assert {tuple(row[2]) for row in found.rows} == {("a", "b")}
+
+
+def test_numbers_that_were_added_up_in_another_order_are_equal(wh: Warehouse) -> None:
+    """Large numbers that cancel out leave noise that is large beside what is left, and small beside them."""
+    wh.sql("CREATE TABLE t (k INT, x DOUBLE)")
+    wh.sql("INSERT INTO t SELECT 0, 1e9 * sin(id) FROM range(1000)")
+    wh.sql(
+        "CREATE MATERIALIZED VIEW v AS SELECT k, sum(x) AS s, round(avg(x), 1) AS r, var_pop(x) AS w FROM t GROUP BY k"
+    )
+    wh.sql("INSERT INTO t SELECT 0, -x FROM t WHERE x > 0")
+    wh.sql("INSERT INTO t SELECT 0, 1e9 * cos(id) FROM range(1000)")
+    assert report_of(wh, "v").mode == "incremental"
+    assert check(wh, "v").right
+
+
+def test_where_rows_tie_it_is_not_told(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql(
+        "CREATE MATERIALIZED VIEW v AS SELECT k, id, v FROM s QUALIFY row_number() OVER (PARTITION BY k ORDER BY v) = 1"
+    )
+    edited("UPDATE {t} SET id = 99 WHERE k = 1")(wh)
+    assert check(wh, "v").verdict == "uncertain", "the two rows without a k tie"
+    assert wh.repair("v").action == "none"
+    assert wh.repair("v", force=True).after.right
+    wh.sql("DELETE FROM s WHERE k IS NULL")
+    wh.refresh("v")
+    edited("UPDATE {t} SET id = 99 WHERE k = 1")(wh)
+    assert check(wh, "v").verdict == "differs", "no rows tie, so there is one right answer"
+
+
+def test_what_cannot_be_checked_says_why(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql("CREATE MATERIALIZED VIEW drawn AS SELECT id, rand() AS r FROM s")
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {BY_K}")
+    found = check(wh, "drawn")
+    assert (found.verdict, found.compared) == ("uncertain", None)
+    assert "another one each time" in found.notes[0]
+    wh.sql("UPDATE s SET v = v + 1")
+    wh.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    wh.spark.sql("VACUUM s RETAIN 0 HOURS")
+    found = check(wh, "v")
+    assert (found.verdict, found.commits_behind) == ("uncertain", {"default.s": 3})
+    assert "vacuumed" in found.notes[0]
+    assert "Refresh it" in (found.hint or "")
+    wh.sql("CREATE OR REPLACE TABLE s AS SELECT 1 AS id, 2 AS k, 'a' AS name, 1.5 AS v, 0.5D AS x")
+    assert "another table" in check(wh, "v").notes[0] or "columns of default.s" in check(wh, "v").notes[0]
+    with pytest.raises(MissingError):
+        wh.check("nothing")
+
+
+# a table that cannot be read
+
+
+def root_of(wh: Warehouse) -> Path:
+    assert isinstance(wh.catalog, LocalCatalog)
+    return wh.catalog.root
+
+
+def reopened(wh: Warehouse) -> Warehouse:
+    wh.close()
+    return deltaic.open(root_of(wh))
+
+
+def test_a_broken_log_concerns_nobody_else(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {BY_K}")
+    wh.sql("CREATE MATERIALIZED VIEW w AS SELECT id FROM s")
+    wh.sql("CREATE MATERIALIZED VIEW above AS SELECT max(n) AS m FROM v")
+    place = folder(wh, "v")
+    wh.script(CHANGE)
+    wh.refresh("v")
+    (place / "_delta_log" / f"{0:020}.json").unlink()
+    with reopened(wh) as again:
+        assert [view["view"] for view in again.views()] == ["default.above", "default.w"]
+        report_of(again, "w")
+        checks = again.check()
+        assert isinstance(checks, list)
+        assert {one.view: one.verdict for one in checks} == {
+            "default.v": "damaged",
+            "default.above": "uncertain",
+            "default.w": "equal",
+        }
+        done = again.repair("v")
+        assert (done.action, done.after.verdict) == ("rebuilt", "equal")
+        again.sql("INSERT INTO s VALUES (20, 1, 'r', 0.25, 0.5)")
+        assert report_of(again, "v").mode == "incremental"
+        assert check(again, "v").right
+        report_of(again, "above")
+        assert check(again, "above").right
+
+
+def test_a_rebuild_that_is_killed_leaves_what_was_there(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {BY_K}")
+    place, root = folder(wh, "v"), root_of(wh)
+    aside = root / ".deltaic" / "aside" / "default" / "v"
+    with set_aside(root, place):
+        assert not place.exists()
+    assert check(wh, "v").right
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    place.rename(aside)  # a process that was killed before the new table was there
+    with reopened(wh) as again:
+        assert check(again, "v").right
+        shutil.copytree(place, aside)  # and one that was killed after that
+    with deltaic.open(root) as again:
+        assert not aside.exists()
+        assert check(again, "v").right
+
+
+def test_a_damaged_definition_is_found_in_the_log(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {BY_K}")
+    for statement in (
+        "ALTER TABLE {t} SET TBLPROPERTIES ('deltaic.definition' = '{{\"format\": 2')",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('deltaic.definition' = '{{}}')",
+        "ALTER TABLE {t} UNSET TBLPROPERTIES ('deltaic.definition')",
+    ):
+        relation = wh.view_table(wh.definition("v")).ref.relation
+        wh.spark.sql(statement.format(t=relation))
+        if "UNSET" not in statement:
+            assert check(wh, "v").verdict == "damaged"
+        done: Repair = wh.repair("v")
+        assert (done.action, done.after.verdict) == ("rebuilt", "equal"), statement
+        assert rows(wh, "SELECT count(*) FROM v") == [(4,)]
+    log = folder(wh, "v") / "_delta_log"
+    for file in log.glob("*.json"):
+        file.write_text(json.dumps({"commitInfo": {}}))
+    with pytest.raises(UnsupportedError, match="nothing in its log says what its query was"):
+        wh.repair("v")
+    with pytest.raises(MissingError):
+        wh.repair("nothing")
