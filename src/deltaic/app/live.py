@@ -125,7 +125,11 @@ class LiveTable:
 
     @staticmethod
     def read(file: Path, key: str, path: str) -> LiveTable:
-        raw: dict[str, Any] = json.loads(file.read_text())
+        return LiveTable.parse(file.read_text(), key, path)
+
+    @staticmethod
+    def parse(text: str, key: str, path: str) -> LiveTable:
+        raw: dict[str, Any] = json.loads(text)
         only = tuple(raw["only"]) if raw["only"] is not None else None
         return LiveTable(key, PostgresTable(Server(**raw["server"]), raw["schema"], raw["table"], only), path)
 

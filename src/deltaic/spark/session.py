@@ -114,6 +114,7 @@ def fork(session: SparkSession) -> SparkSession:
         clone: SparkSession = remote.cloneSession()
         for key in _OF_ONE_STATEMENT:
             clone.conf.unset(key)
+        clone.conf.set(*_BROADCAST)
         return clone
     child = session.newSession()
     _copy_settings(session, child)
