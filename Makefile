@@ -8,7 +8,7 @@ PYTHON   ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3
 	$$p -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 FUZZ_CASES ?= 10000
 
-.PHONY: venv java postgres demo test lint types pytest fuzz bench bench-large format clean
+.PHONY: venv java postgres demo test lint types pytest fuzz connect bench bench-large format clean
 
 venv: $(STAMP)
 
@@ -45,6 +45,11 @@ pytest: venv java postgres
 
 fuzz: venv java postgres
 	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest --fuzz
+	$(MAKE) connect
+
+# The end-to-end tests on a Spark Connect session, in its catalog instead of a local warehouse.
+connect: venv java
+	$(PY) -m pytest --connect tests/e2e
 
 bench: venv java
 	$(PY) -c "import matplotlib, importlib.metadata as m; m.version('tpchgen-cli')" 2>/dev/null || $(PY) -m pip install -q -c constraints.txt -e ".[bench]"

@@ -20,15 +20,26 @@ CONNECT_PORT = "spark.connect.grpc.binding.port"
 def pytest_addoption(parser: pytest.Parser) -> None:
     what = "run the property lab for FUZZ_CASES cases instead of a few hundred, and the tests marked long"
     parser.addoption("--fuzz", action="store_true", help=what)
+    what = "run the end-to-end tests on a Spark Connect session and its catalog, not in a local warehouse"
+    parser.addoption("--connect", action="store_true", help=what)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On two cores Spark takes its time: what only widens a net that is cast already waits for `make fuzz`."""
-    if not config.getoption("--fuzz"):
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in long]
+    long, connect = config.getoption("--fuzz"), config.getoption("--connect")
+    left_out = [
+        item
+        for item in items
+        if (item.get_closest_marker("long") and not long) or (connect and not _is_for_connect(item))
+    ]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _is_for_connect(item: pytest.Item) -> bool:
+    """Whether a test is one over any warehouse; the others open theirs themselves, and are run without Connect."""
+    return "wh" in getattr(item, "fixturenames", ()) and item.get_closest_marker("local") is None
 
 
 @pytest.fixture(scope="session")
@@ -53,12 +64,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def connect(spark: SparkSession) -> Iterator[SparkSession]:
     """A Spark Connect client of the same Spark, with settings and temporary views of its own."""
+    session = new_client(spark)
+    yield session
+    session.stop()
+
+
+def new_client(spark: SparkSession) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as Client
 
     builder: Any = Client.builder
-    session = builder.remote(f"sc://127.0.0.1:{spark.conf.get(CONNECT_PORT)}").create()
-    yield session
-    session.stop()
+    client: SparkSession = builder.remote(f"sc://127.0.0.1:{spark.conf.get(CONNECT_PORT)}").create()
+    return client
 
 
 def _free_port() -> str:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltaic
-from tests.e2e.conftest import report_of, rows
+from tests.e2e.conftest import Killed, report_of, rows
 from tests.lab.oracle import difference
 
 KILLED_REFRESH = """
@@ -71,10 +71,6 @@ def test_killed_at_each_step(prepared: Path) -> None:
     assert kills == 2
 
 
-class Stop(BaseException):
-    """Stands for the end of the process at a point inside it."""
-
-
 @pytest.mark.parametrize(
     ("view", "use_rs"),
     [
@@ -100,13 +96,13 @@ def test_stopped_before_and_after_each_step(
             def dying(self: Run, step: object, small: bool) -> None:
                 nonlocal taken
                 if taken == stop_at:  # noqa: B023
-                    raise Stop
+                    raise Killed
                 taken += 1
                 real(self, step, small)  # type: ignore[arg-type]
 
             before = rows(wh, f"SELECT * FROM {view}")
             monkeypatch.setattr(Run, "take", dying)
-            with pytest.raises(Stop):
+            with pytest.raises(Killed):
                 wh.refresh(view)
             monkeypatch.setattr(Run, "take", real)
             assert difference(before, rows(wh, f"SELECT * FROM {view}")) is None

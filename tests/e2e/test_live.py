@@ -12,11 +12,12 @@ import deltaic
 from deltaic import Check, Report, Warehouse
 from deltaic.app.catalog import LocalCatalog
 from deltaic.app.clock import Clock
+from deltaic.app.unfinished import Notes
 from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.postgres import PostgresTable, connect
 from deltaic.store.postgres_read import LiveRead
-from tests.e2e.conftest import rows
+from tests.e2e.conftest import killed_in, rows
 from tests.lab.oracle import difference
 from tests.store.postgres_server import PASSWORD, Database, postgres
 
@@ -230,3 +231,24 @@ def test_a_server_that_is_away(wh: Warehouse) -> None:
         shop.check("joined")
         shop.close()
         database.admin.close()
+
+
+def test_killed_while_attaching_or_detaching(wh: Warehouse, server: Database) -> None:
+    """A slot that nobody reads would make the server keep its log for ever."""
+    server.run("DROP TABLE IF EXISTS goods", "CREATE TABLE goods (id int)", "INSERT INTO goods VALUES (1), (2)")
+    table, root = server.table("goods"), wh.catalog.root if isinstance(wh.catalog, LocalCatalog) else None
+    slots = f"SELECT count(*) FROM pg_publication_tables WHERE schemaname = '{server.schema}' AND tablename = 'goods'"
+    with killed_in((LocalCatalog, "add_live"), (Notes, "settled")):
+        wh.attach("goods", table)
+    assert server.rows(slots) == [(1,)]
+    with deltaic.open(root) as again:
+        assert server.rows(slots) == [(0,)]
+        again.attach("goods", table)
+        again.sql("CREATE MATERIALIZED VIEW stock AS SELECT id FROM goods")
+        assert rows(again, "SELECT count(*) FROM stock") == [(2,)]
+        again.sql("DROP MATERIALIZED VIEW stock")
+        with killed_in((LocalCatalog, "remove_live")):
+            again.detach("goods")
+    with deltaic.open(root) as again:
+        again.detach("goods")
+        assert server.rows(slots) == [(0,)]

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from deltaic.errors import ConcurrentRefresh, DeltaicError, ExistsError, UnsupportedError
 from deltaic.spark.session import forked
+from deltaic.store import rs_write
 from deltaic.store.arrow import arrow_schema, arrow_to_spark
 from deltaic.store.change import is_history_gone
 from deltaic.store.log import Commit
@@ -426,3 +427,21 @@ def test_what_a_commit_says_comes_back_in_the_history(spark: SparkSession, tmp_p
     said = [json.loads(row["userMetadata"])["deltaic"] for row in history]
     assert [(one["refresh"], one["technique"]) for one in said] == [(2, "nothing “new”"), (1, "base")]
     assert deltalake.DeltaTable(str(view.ref.path)).transaction_version("deltaic") == 2
+
+
+def test_a_commit_counts_though_something_failed_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection may end between a commit and its answer."""
+    deltalake.write_deltalake(tmp_path / "v", pa.table({"k": [1]}))
+    view, real = ViewTable(table_at(tmp_path / "v")), rs_write.commit_nothing
+
+    def fails(path: str, transaction: rs_write.Transaction) -> None:
+        real(path, transaction)
+        raise OSError("the connection is gone")
+
+    monkeypatch.setattr(rs_write, "commit_nothing", fails)
+    told = Progress.of(view.commit_progress_only(progress(2)))
+    assert told is not None
+    assert told.refresh == 2
+    monkeypatch.setattr(rs_write, "commit_nothing", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        view.commit_progress_only(progress(3))

@@ -27,14 +27,10 @@ def attach(warehouse: Warehouse, name: str, table: PostgresTable, *, set_identit
         path = str(warehouse.catalog.hidden(CAPTURED, schema, plain)[0].path)
         live = LiveTable(f"{schema}.{plain}", table, path)
         add_postgres_driver(warehouse.spark)
-        with start_capture([(table, path)], capture_name(live), set_identity=set_identity) as started:
-            pass
-        try:
+        with warehouse.catalog.attaching(schema, plain, live):
+            with start_capture([(table, path)], capture_name(live), set_identity=set_identity):
+                pass
             warehouse.catalog.add_live(schema, plain, live)
-        except BaseException:
-            started.capture.drop()
-            warehouse.catalog.discard_hidden(CAPTURED, schema, plain)
-            raise
 
 
 def detach(warehouse: Warehouse, name: str) -> None:

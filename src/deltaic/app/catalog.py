@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import re
-import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,11 +19,13 @@ from deltaic.app.aside import discard, is_table, put_back
 from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.live import ENDING, LiveTable
 from deltaic.app.names import RESERVED, check_name
+from deltaic.app.unfinished import Notes, drop_unknown_capture, sweep, write_whole
 from deltaic.errors import (
     ConfigurationError,
     DefinitionDamaged,
     DeltaicError,
     DependencyError,
+    ExistsError,
     MissingError,
     NameProblem,
 )
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-CAPTURED = "captured"
-"""The kind of hidden table that a live source is captured into."""
+TIMES, KEPT_DELTA, CAPTURED = "times", "kept", "captured"
+"""Kinds of hidden tables: the order of commits, what is kept of a view's delta, what is captured of a live source."""
 
 
 class Catalog(ABC):
@@ -137,7 +139,7 @@ class Catalog(ABC):
     def register_odd_names(self, session: SparkSession) -> None:
         """Temporary readers are one session's own; another that runs a view's query needs them too."""
         for schema, name in self.view_names():
-            if not _is_plain(schema, name):
+            if not is_plain(schema, name):
                 session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS {self.reading(schema, name)}")
 
     def run(self, sql: str) -> None:
@@ -170,17 +172,21 @@ class Catalog(ABC):
         """Deletes a view's table."""
 
     @abstractmethod
-    def prepare(self, schema: str, name: str) -> None:
-        """Makes room for a view's table: what an interrupted CREATE left is taken away."""
+    def making(self, schema: str, name: str) -> AbstractContextManager[None]:
+        """A new view's table is made in this block; if that is never finished, nothing stays of it."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Lets people see by name the tables that are there, and takes away what killed processes left."""
 
 
-def _is_plain(schema: str, name: str) -> bool:
+def is_plain(schema: str, name: str) -> bool:
     return re.fullmatch(r"\w+", schema + name, re.ASCII) is not None
 
 
 def _reader(schema: str, name: str) -> tuple[str, str]:
     """Spark's catalog takes names of plain letters only; a temporary view takes any."""
-    if _is_plain(schema, name):
+    if is_plain(schema, name):
         return "VIEW", f"{quote(schema)}.{quote(name)}"
     return "TEMPORARY VIEW", quote(name)
 
@@ -191,12 +197,13 @@ class LocalCatalog(Catalog):
     def __init__(self, spark: SparkSession, root: Path) -> None:
         super().__init__(spark)
         self.root = root
+        self.notes = Notes(root / ".deltaic" / "begun", self.settle)
 
     def open(self) -> None:
         (self.root / "default").mkdir(parents=True, exist_ok=True)
         (self.root / ".deltaic").mkdir(exist_ok=True)
-        shutil.rmtree(self.root / ".deltaic" / "trash", ignore_errors=True)
         put_back(self.root)
+        sweep(self)
         self.run(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
         for schema in self.schemas():
             location = text_literal(str(self.root / schema))
@@ -213,7 +220,7 @@ class LocalCatalog(Catalog):
         return LiveTable.read(file, f"{schema}.{name}".lower(), str(self.hidden(CAPTURED, schema, name)[0].path))
 
     def add_live(self, schema: str, name: str, live: LiveTable) -> None:
-        (self.root / schema / f"{name}{ENDING}").write_text(live.to_json())
+        write_whole(self.root / schema / f"{name}{ENDING}", live.to_json())
         self.show_live(schema, name)
 
     def remove_live(self, schema: str, name: str) -> None:
@@ -355,10 +362,56 @@ class LocalCatalog(Catalog):
     def discard(self, folder: Path) -> None:
         discard(self.root, folder)
 
-    def prepare(self, schema: str, name: str) -> None:
+    @contextmanager
+    def making(self, schema: str, name: str) -> Iterator[None]:
         folder = self.folder(schema, name)
-        if folder.exists() and not (folder / "_delta_log" / f"{0:020}.json").exists():
-            self.discard(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise ExistsError(f"{folder} is there and is no table", hint="Move it away, or take another name.")
+        with self.making_table(schema, name):
+            yield
+
+    @contextmanager
+    def making_table(self, schema: str, name: str) -> Iterator[None]:
+        """A table may be made over files that are there; these stay."""
+        folder = self.folder(schema, name)
+        if folder.exists() and any(folder.iterdir()):
+            yield
+            return
+        with self.notes.noted({"table": str(folder.relative_to(self.root))}):
+            yield
+
+    @contextmanager
+    def attaching(self, schema: str, name: str, live: LiveTable) -> Iterator[None]:
+        self.notes.settle_all()
+        with self.notes.noted({"schema": schema, "name": name, "capture": live.to_json()}):
+            yield
+
+    def settle(self, told: Mapping[str, str]) -> None:
+        """Take away what a note tells of, unless it was finished."""
+        if "table" in told:
+            folder = self.root / told["table"]
+            if folder.exists() and not is_table(folder):
+                self.discard(folder)
+        elif self.live(told["schema"], told["name"]) is None:
+            ref, _ = self.hidden(CAPTURED, told["schema"], told["name"])
+            drop_unknown_capture(LiveTable.parse(told["capture"], "", str(ref.path)))
+            self.discard_hidden(CAPTURED, told["schema"], told["name"])
+
+    def hidden_folders(self) -> list[Path]:
+        """Those of Deltaic's own tables: of the warehouse, and of its views and live sources."""
+        own = self.root / ".deltaic"
+        return [*own.glob(TIMES), *own.glob(f"{KEPT_DELTA}/*/*"), *own.glob(f"{CAPTURED}/*/*")]
+
+    def is_abandoned(self, folder: Path) -> bool:
+        """Whether such a table was never made, or what it belongs to is gone."""
+        if not is_table(folder):
+            return True
+        schema, name = folder.parent.name, folder.name
+        if folder.parent.parent.name == CAPTURED:
+            return self.live(schema, name) is None
+        return folder.parent.parent.name == KEPT_DELTA and (schema, name) not in {
+            (there.lower(), table.lower()) for there in self.schemas() for table, _ in self.tables(there)
+        }
 
     def forget(self, schema: str, name: str) -> None:
         """After DROP TABLE: a linked table stays where it is, any other goes with its folder."""
@@ -390,8 +443,7 @@ class LocalCatalog(Catalog):
         return ref.path or ref.relation
 
     def link(self, schema: str, name: str, location: str) -> None:
-        target = self.root / schema / f"{name}{LINK}"
-        target.write_text(json.dumps({"location": location}))
+        write_whole(self.root / schema / f"{name}{LINK}", json.dumps({"location": location}))
 
 
 def _linked(file: Path) -> Path | None:
@@ -404,58 +456,6 @@ def _linked(file: Path) -> Path | None:
 
 
 LINK = ".link"
-BACKING = f"{RESERVED}mv_"
-
-
-class SessionCatalog(Catalog):
-    """The session's own catalog. A view's table stands beside it under a reserved name."""
-
-    def __init__(self, spark: SparkSession, path: str | None) -> None:
-        super().__init__(spark)
-        self.path = path
-
-    def view_names(self) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
-        for database in self.spark.sql("SHOW SCHEMAS").collect():
-            schema = str(database[0])
-            rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}*'").collect()
-            found.extend((schema, str(row["tableName"]).removeprefix(BACKING)) for row in rows)
-        return found
-
-    def view_ref(self, schema: str, name: str) -> TableRef:
-        parts = (schema, BACKING + name)
-        relation = ".".join(quote(part) for part in parts)
-        if not self.spark.catalog.tableExists(relation):
-            return TableRef(f"{schema}.{name}", relation, None)
-        ref = table_named(self.spark, parts)
-        return TableRef(f"{schema}.{name}", ref.relation, ref.path)
-
-    def location(self, schema: str, name: str) -> str | None:
-        return f"{self.path.rstrip('/')}/{schema}/{BACKING}{name}" if self.path else None
-
-    def table_ref(self, schema: str, name: str) -> TableRef | None:
-        if not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
-            return None
-        return table_named(self.spark, (schema, name))
-
-    def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
-        place, table = schema or "default", f"{RESERVED}{kind}_{name}" if name else f"{RESERVED}{kind}"
-        relation = f"{quote(place)}.{quote(table)}"
-        location = f"{self.path.rstrip('/')}/{place}/{table}" if self.path else None
-        told = f"{schema}.{name}'s {kind}" if name else kind
-        if not self.spark.catalog.tableExists(relation):
-            return TableRef(told, relation, None), location
-        return TableRef(told, relation, table_named(self.spark, (place, table)).path), location
-
-    def discard_hidden(self, kind: str, schema: str, name: str) -> None:
-        self.spark.sql(f"DROP TABLE IF EXISTS {self.hidden(kind, schema, name)[0].relation}")
-
-    def remove(self, schema: str, name: str) -> None:
-        relation = f"{quote(schema)}.{quote(BACKING + name)}"
-        self.spark.sql(f"DROP TABLE IF EXISTS {relation}")
-
-    def prepare(self, schema: str, name: str) -> None:
-        return
 
 
 def path_source(parts: tuple[str, ...]) -> TableRef | None:

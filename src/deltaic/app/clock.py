@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from deltaic.app.catalog import TIMES
 from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.errors import ConfigurationError, SourceError, TimeError
@@ -21,9 +22,6 @@ from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
-
-TIMES, KEPT_DELTA = "times", "kept"
-"""Kinds of hidden tables."""
 
 AsOf = int | str | datetime
 """A time: its number, or a timestamp, by default in the session's time zone."""

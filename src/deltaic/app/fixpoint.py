@@ -70,6 +70,14 @@ def name_relations(session: SparkSession, step: Iterate, keep: Keep) -> None:
         keep(session.sql(sql)).createOrReplaceTempView(name)
 
 
+def little(frame: DataFrame) -> pa.Table | None:
+    """The rows of a frame, if they are few."""
+    if not has_arrow_types(frame.schema):
+        return None
+    rows = frame.limit(FEW + 1).toArrow()
+    return rows if rows.num_rows <= FEW else None
+
+
 class SparkEngine:
     def __init__(self, session: SparkSession, keep: Keep) -> None:
         self.session, self.kept_by_spark = session, keep
@@ -81,20 +89,13 @@ class SparkEngine:
         frame, known = self.session.sql(query.sql), self.large(query.node)
         if known is not None:
             frame = self.less_what_is_known(relation, *known) or frame
-        rows = self.little(frame)
+        rows = little(frame)
         if rows is not None:
             self.bring(relation, rows, frame.schema)
             return int(rows.num_rows)
-        frame = frame.localCheckpoint()
+        frame = frame.localCheckpoint()  # these rows may be lost: see spark/lost.py
         frame.createOrReplaceTempView(relation)
         return frame.count()
-
-    def little(self, frame: DataFrame) -> pa.Table | None:
-        """The rows of a frame, if they are few."""
-        if not has_arrow_types(frame.schema):
-            return None
-        rows = frame.limit(FEW + 1).toArrow()
-        return rows if rows.num_rows <= FEW else None
 
     def large(self, node: Node) -> tuple[Node, list[str]] | None:
         """What a round derives, and the relations, not all of them here, whose rows it leaves out."""
@@ -112,7 +113,7 @@ class SparkEngine:
     def less_what_is_known(self, relation: str, derived: Node, known: list[str]) -> DataFrame | None:
         """Of a large relation only what equals a derived row is looked at: it is gone through, and not put in order."""
         frame = self.session.sql(render(derived, lambda scan: scan.source))
-        rows = self.little(frame)
+        rows = little(frame)
         if rows is None:
             return None
         new = f"{relation}_derived"

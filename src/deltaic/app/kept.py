@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from deltaic.algebra.nodes import WEIGHT, is_groupable, is_storable
 from deltaic.algebra.reasons import Reason
-from deltaic.app.clock import KEPT_DELTA, Moment
+from deltaic.app.catalog import KEPT_DELTA
+from deltaic.app.clock import Moment
 from deltaic.app.compile import Compiled
 from deltaic.app.definition import Definition
 from deltaic.delta.timed import TIME

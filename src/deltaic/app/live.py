@@ -126,12 +126,15 @@ class LiveTable:
     @staticmethod
     def read(file: Path, key: str, path: str) -> LiveTable:
         try:
-            raw: dict[str, Any] = json.loads(file.read_text("utf-8"))
-            only = tuple(raw["only"]) if raw["only"] is not None else None
-            table = PostgresTable(Server(**raw["server"]), raw["schema"], raw["table"], only)
+            return LiveTable.parse(file.read_text("utf-8"), key, path)
         except (ValueError, KeyError, TypeError):  # what is there is not told: it might be a password
             raise ConfigurationError(f"{file} does not say where the source {key} is", hint="Attach it anew.") from None
-        return LiveTable(key, table, path)
+
+    @staticmethod
+    def parse(text: str, key: str, path: str) -> LiveTable:
+        raw: dict[str, Any] = json.loads(text)
+        only = tuple(raw["only"]) if raw["only"] is not None else None
+        return LiveTable(key, PostgresTable(Server(**raw["server"]), raw["schema"], raw["table"], only), path)
 
 
 def grown(commits: Iterable[Commit]) -> list[Commit]:

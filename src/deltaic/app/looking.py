@@ -14,6 +14,7 @@ from deltaic.app.apply import Applier
 from deltaic.app.clock import AsOf, Clock, Moment
 from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import Definition
+from deltaic.app.fixpoint import little
 from deltaic.app.here import evaluated
 from deltaic.app.live import LiveStates
 from deltaic.app.run import Run
@@ -122,7 +123,9 @@ class Looker:
         with closing(LiveStates(self.warehouse.captures, session)) as states:  # what is read ends with this block
             states.name_all(plan.compiled, plan.reads)
             with evaluated(session, plan.compiled, plan.reads):
-                return self.shown(session.sql(query)).localCheckpoint()
+                frame = self.shown(session.sql(query))
+                rows = little(frame)
+                return frame.localCheckpoint() if rows is None else arrow_to_spark(session, rows, frame.schema)
 
     def session(self) -> SparkSession:
         """The warehouse's own, if it has the settings of the view's creator, else one that has and stays."""

@@ -20,6 +20,7 @@ from deltaic.app.why_full import recoverable
 from deltaic.errors import NotIncremental
 from deltaic.plan.kept import KEPT
 from deltaic.spark.analyzer import enough_stack
+from deltaic.spark.lost import again_if_lost
 from deltaic.sql.statements import Policy
 from deltaic.store.rs import is_not_text
 from deltaic.store.table import first_line
@@ -77,6 +78,9 @@ class Refresher:
         return plan
 
     def execute(self, plan: Plan) -> Outcome:
+        return again_if_lost(lambda: self.executed(plan), plan.definition.full_name)
+
+    def executed(self, plan: Plan) -> Outcome:
         assert plan.compiled is not None
         assert plan.progress is not None
         with self.warehouse.session_for(plan.definition) as session:

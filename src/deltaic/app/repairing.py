@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from deltaic.algebra.expr import quote
 from deltaic.app.aside import set_aside
-from deltaic.app.catalog import LocalCatalog
+from deltaic.app.catalog import KEPT_DELTA, LocalCatalog
 from deltaic.app.checking import Checker
-from deltaic.app.clock import KEPT_DELTA
 from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import DAMAGED, Check, Repair

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from deltaic.algebra.expr import quote
 from deltaic.delta.common import Columns, Shape
+from deltaic.spark.session import is_connect
 from deltaic.store.change import COUNT, plan_change, read_change_rs
 from deltaic.store.log import Log
 from deltaic.store.state import read_state_rs
@@ -20,6 +22,11 @@ from deltaic.store.table import TableRef, physical_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_SEEN_BY_ALL = "deltaic_together_"
+"""How the names begin; when each was made comes next."""
+_A_DAY = 86_400
 
 
 class Together:
@@ -38,7 +45,16 @@ class Together:
         self.undo = ExitStack()
 
     def __enter__(self) -> Together:
+        if is_connect(self.spark):
+            self.drop_old()
         return self
+
+    def drop_old(self) -> None:
+        """Views that all sessions see outlive a client that was killed, if not its server, and keep rows cached."""
+        for row in self.spark.sql(f"SHOW VIEWS IN global_temp LIKE '{_SEEN_BY_ALL}*'").collect():
+            name = str(row["viewName"])
+            if time.time() - int(name.removeprefix(_SEEN_BY_ALL).split("_")[0]) > _A_DAY:
+                self.spark.catalog.dropGlobalTempView(name)
 
     def __exit__(self, *_: object) -> None:
         self.undo.close()
@@ -74,7 +90,7 @@ class Together:
         return self.seen_by_all(self.spark.sql(sql)), columns
 
     def seen_by_all(self, frame: DataFrame) -> str:
-        name = f"deltaic_{uuid4().hex}"
+        name = f"{_SEEN_BY_ALL}{int(time.time())}_{uuid4().hex}"
         frame.createGlobalTempView(name)
         self.undo.callback(self.spark.catalog.dropGlobalTempView, name)
         frame.persist()

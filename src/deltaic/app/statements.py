@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Reason
 from deltaic.app.altering import altered_definition
-from deltaic.app.catalog import LocalCatalog, path_source
+from deltaic.app.catalog import KEPT_DELTA, LocalCatalog, path_source
 from deltaic.app.choice import first_price
-from deltaic.app.clock import KEPT_DELTA
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
@@ -28,6 +27,7 @@ from deltaic.errors import (
 )
 from deltaic.plan.maintain import Maintenance
 from deltaic.spark.analyzer import enough_stack
+from deltaic.spark.lost import again_if_lost
 from deltaic.sql.statements import (
     AlterView,
     ChangePlainView,
@@ -169,8 +169,6 @@ class Executor:
         priced = isinstance(compiled.way, Maintenance) and compiled.way.recursion is None
         prices = first_price(compiled.way, reads) if priced and isinstance(compiled.way, Maintenance) else None
         progress = progress_of(compiled, states, number, mode="full", technique="recompute", reasons=(), prices=prices)
-        if not replacing:
-            self.catalog.prepare(definition.schema, definition.name)
         sql = create_sql(
             compiled,
             table,
@@ -179,12 +177,18 @@ class Executor:
             properties=properties,
             location=self.catalog.location(definition.schema, definition.name),
         )
-        with self.warehouse.session_for(definition) as session:
-            live = LiveStates(self.warehouse.captures, session)
-            with closing(live):
+
+        def write() -> None:
+            with (
+                nullcontext() if replacing else self.catalog.making(definition.schema, definition.name),
+                self.warehouse.session_for(definition) as session,
+                closing(LiveStates(self.warehouse.captures, session)) as live,
+            ):
                 live.name_all(compiled, reads)
                 with evaluated(session, compiled, reads) as told, enough_stack():
                     table.apply_spark(session, sql, with_depth(progress, told))
+
+        again_if_lost(write, definition.full_name)
         self.catalog.register(definition.schema, definition.name)
 
     def check_policy(self, compiled: Compiled) -> None:
@@ -220,8 +224,9 @@ class Executor:
                 raise
             self.check_readers(f"{schema}.{name}")
             self.catalog.unregister(schema, name)
-            self.catalog.remove(schema, name)
+            # The view itself goes last: killed before, it is still there, and without a kept delta begins one anew.
             self.catalog.discard_hidden(KEPT_DELTA, schema, name)
+            self.catalog.remove(schema, name)
         return self.nothing()
 
     def check_readers(self, full_name: str) -> None:
@@ -315,7 +320,8 @@ class Executor:
                 self.catalog.link(schema, name, self.catalog.spark_location(schema, name))
                 return result
             location = text_literal(str(self.catalog.folder(schema, name)))
-            return self.warehouse.spark.sql(f"{statement.before} LOCATION {location} {statement.after}")
+            with self.catalog.making_table(schema, name):
+                return self.warehouse.spark.sql(f"{statement.before} LOCATION {location} {statement.after}")
 
     def spark(self, sql: str) -> DataFrame:
         """Spark's own statement; one that may write holds the lock while it does."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from deltaic.app.altering import Alteration, altered_definition
 from deltaic.app.apply import Applier
 from deltaic.app.attach import attach, detach
-from deltaic.app.catalog import Catalog, LocalCatalog, SessionCatalog, path_source
+from deltaic.app.catalog import Catalog, LocalCatalog, path_source
 from deltaic.app.checking import ROWS_SHOWN, Checker
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
@@ -33,6 +33,7 @@ from deltaic.app.refresh import Refresher
 from deltaic.app.repairing import Repairer, check_views
 from deltaic.app.report import Check, Repair, Report
 from deltaic.app.service import Service
+from deltaic.app.session_catalog import SessionCatalog
 from deltaic.app.settings import Settings
 from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
@@ -77,7 +78,9 @@ def open_warehouse(
             raise SetupError(
                 "the session has no Delta Lake", hint="Build it with deltaic.configure(SparkSession.builder)."
             )
-        return Warehouse(spark, SessionCatalog(spark, None if path is None else str(path)), use_rs)
+        session_catalog = SessionCatalog(spark, None if path is None else str(path))
+        session_catalog.open()
+        return Warehouse(spark, session_catalog, use_rs)
     if path is None:
         raise ConfigurationError("deltaic.open needs a folder, or a session: open(path) or open(spark=...)")
     root = Path(path).expanduser().absolute()

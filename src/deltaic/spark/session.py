@@ -120,6 +120,7 @@ def fork(session: SparkSession) -> SparkSession:
             clone.conf.unset(key)
         for key, value in LITERALLY.items():
             clone.conf.set(key, value)
+        clone.conf.set(*_BROADCAST)
         return clone
     child = session.newSession()
     _copy_settings(session, child)

@@ -38,6 +38,10 @@ _ODD_KEYS = ("float", "double", "binary", "timestamp", "timestamp_ntz")
 _TOLD_TEXT = 32
 """A longer text is cut in a file's statistics, as Delta does it."""
 _LAST = chr(0x10FFFF)
+SCRATCH = "deltaic-"
+"""How the folders begin that Spark writes new files into."""
+_TEMPORARY = "_temporary"
+"""Where Spark's tasks write, inside of such a folder: one that was thought lost may go on there."""
 _TOLD = ("byte", "short", "integer", "long", "date", "string")
 """The types whose ranges new files tell; Delta wants those of the columns that a table is clustered by."""
 _KNOWN_FEATURES = rs_write.KNOWN_FEATURES | {"clustering", "domainMetadata"}
@@ -128,11 +132,11 @@ def new_files(path: str, snapshot: Snapshot, rows: pa.Table) -> list[NewFile]:
 
 def written_by(path: str, write: Callable[[str], None]) -> list[NewFile]:
     """The files that a function writes into a folder of the table, moved to where data files are."""
-    folder, found = Path(path) / f"deltaic-{uuid.uuid4()}", []
+    folder, found = Path(path) / f"{SCRATCH}{uuid.uuid4()}", []
     try:
         write(str(folder))
         for file in sorted(folder.rglob("*.parquet")):
-            if pq.ParquetFile(file).metadata.num_rows:
+            if _TEMPORARY not in file.parts and pq.ParquetFile(file).metadata.num_rows:
                 values = partitions.of_folder(file.relative_to(folder).parent)
                 found.append(NewFile(Path(path) / _new_name(), values))
                 file.rename(found[-1].file)

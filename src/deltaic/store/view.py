@@ -193,6 +193,11 @@ class ViewTable:
             try:
                 write()
             except Exception as error:  # classic, Connect and delta-rs raise from different class trees
+                made = None
+                with contextlib.suppress(Exception):  # the first error tells more
+                    made = self._found(progress, before)
+                if made is not None:  # what failed came after the commit: a connection, or housekeeping
+                    return made
                 told = self._translated(error, progress)
                 if told is error:
                     raise
@@ -220,11 +225,19 @@ class ViewTable:
             raise self._taken(progress)
 
     def _own_commit(self, progress: Progress, before: int) -> Commit:
-        for commit in reversed(self.log.commits(before, self.log.version())):
+        commit = self._found(progress, before)
+        if commit is None:
+            raise self._taken(progress)
+        return commit
+
+    def _found(self, progress: Progress, before: int) -> Commit | None:
+        """The commit of this refresh, if it was made since a version."""
+        newest = self._newest()
+        for commit in reversed(self.log.commits(before, newest) if newest > before else []):
             found = Progress.of(commit)
             if found is not None and found.id == progress.id:
                 return commit
-        raise self._taken(progress)
+        return None
 
     def _taken(self, progress: Progress) -> ConcurrentRefresh:
         return ConcurrentRefresh(
@@ -245,7 +258,10 @@ _CONFLICT = re.compile(
     r"DELTA_CONCURRENT_|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|Concurrent\w+Exception"
     r"|Failed to commit transaction"
 )
-_EXISTS = re.compile(r"TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS|DELTA_PATH_EXISTS")
+_EXISTS = re.compile(
+    r"TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS|DELTA_PATH_EXISTS|LOCATION_ALREADY_EXISTS"
+    r"|DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+)
 
 
 def _transaction(progress: Progress) -> rs_write.Transaction:
