@@ -36,7 +36,7 @@ from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_st
 from deltaic.plan.iterating import evaluation_steps, fixpoints
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program, program_for
-from deltaic.plan.reach import Reach
+from deltaic.plan.recursion_cost import Reach
 from deltaic.plan.refreshing import known_of, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView
 from deltaic.sql.statements import Policy

@@ -15,8 +15,8 @@ from deltaic.app.definition import PROPERTY
 from deltaic.app.why_full import digest
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT
-from deltaic.plan.reach import mean_round
 from deltaic.plan.recursion import Phase
+from deltaic.plan.recursion_cost import mean_round
 from deltaic.plan.refreshing import full_query
 from deltaic.plan.rounds import Told
 from deltaic.plan.steps import SourceRead, StoredView, WriteView

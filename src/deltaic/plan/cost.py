@@ -15,7 +15,7 @@ from statistics import median
 from deltaic.algebra.nodes import Aggregate, Apply, Join, Node, Scan, State, walk
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program
-from deltaic.plan.reach import Reach
+from deltaic.plan.recursion_cost import Reach
 from deltaic.plan.refreshing import without
 from deltaic.plan.steps import (
     Compute,

@@ -45,8 +45,8 @@ from deltaic.plan.change import change_table
 from deltaic.plan.fold import doubtful, folded
 from deltaic.plan.kept import KEPT, Body, body_of, timed_bindings
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
-from deltaic.plan.reach import USUAL_DEPTH
 from deltaic.plan.recursion import PredicateRows, Recursion
+from deltaic.plan.recursion_cost import USUAL_DEPTH
 from deltaic.plan.strata import STRATUM, Layers, expanded
 
 OP = "__deltaic_op"
