@@ -53,6 +53,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # For the same reason nothing is compiled for a few rows: a new plan would cost a second of it.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # Nor by the JVM's second compiler: tests are wide, and what one has made hot the next leaves cold.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
     with contextlib.suppress(SetupError):
         postgres_jars()  # a session starts with it if it is there; the tests that need it will miss it otherwise
