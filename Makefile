@@ -37,7 +37,7 @@ types: venv
 	$(VENV)/bin/mypy
 
 # What needs no Spark runs beside what does: either alone leaves a core idle.
-PURE := tests/golden tests/lab tests/test_rooms.py
+PURE := tests/golden tests/lab tests/sql tests/test_rooms.py
 pytest: venv java postgres
 	@log=$$(mktemp); $(PY) -m pytest $(PURE) > $$log 2>&1 & pure=$$!; \
 	$(PY) -m pytest $(addprefix --ignore=,$(PURE)); spark=$$?; \

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from deltaic.algebra.reasons import NotLowered, too_large
 
@@ -80,6 +80,7 @@ class Expr:
         return "".join(part.name if isinstance(part, Col) else part for part in self.parts)
 
 
+@lru_cache(maxsize=100_000)
 def col(name: str) -> Expr:
     return Expr((Col(name),))
 

@@ -75,7 +75,7 @@ class Item:
     nullable: bool = True
     call: Call | None = None
 
-    @property
+    @cached_property
     def field(self) -> Field:
         return Field(self.name, self.type, self.nullable)
 

@@ -6,11 +6,15 @@ it grows with the square of the query. So does the time to plan it, here and in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from deltaic.algebra.nodes import Aggregate, Apply, ApplyKind, Join, JoinKind, Node, Window, walk
 from deltaic.algebra.reasons import Reason, too_large
 
 LARGEST = 5_000
 """Nodes that a delta may have, as `delta_size` counts them: seconds of planning."""
+HEAVIEST = 500
+"""Joins, subqueries, groups and windows that the delta of what did change may have: seconds of Spark's planning."""
 DEEPEST = 120
 """Nodes that may stand on one another: rules and renderers call themselves for each."""
 
@@ -28,6 +32,14 @@ def why_too_large(node: Node) -> Reason | None:
     if delta > LARGEST:
         return too_large(f"its delta would have about {delta:,} operators, more than {LARGEST:,}")
     return None
+
+
+def why_delta_too_large(relations: Iterable[Node]) -> Reason | None:
+    """What stands against computing a delta, of which these are the relations, if it is its size."""
+    heavy = sum(isinstance(part, Join | Apply | Aggregate | Window) for node in relations for part in walk(node))
+    if heavy <= HEAVIEST:
+        return None
+    return too_large(f"the delta of what changed has {heavy:,} joins and groups, more than {HEAVIEST:,}")
 
 
 def _size(node: Node, below: list[tuple[int, int]]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from deltaic.algebra.nodes import State
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
+from deltaic.algebra.size import why_delta_too_large
 from deltaic.app.choice import Choice, learnt_from
 from deltaic.app.coded import rounds_run_here
 from deltaic.app.compile import Compiled
@@ -246,7 +247,7 @@ class Planner:
             assert isinstance(compiled.way, Maintenance)
             stored = stored_view(compiled, table, self.use_rs)
             known = replace(known_of(reads, stored), common=self.common(definition))
-            program = program_for(compiled.way, known)
+            program = self.program(compiled.way, known)
             if program is None:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
             settings = Settings.of(self.warehouse.spark)
@@ -276,6 +277,14 @@ class Planner:
         return Plan(
             definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
         )
+
+    def program(self, way: Maintenance, known: Known) -> Program | None:
+        """What an incremental refresh computes, if it is not too much to plan."""
+        program = program_for(way, known)
+        large = why_delta_too_large(binding.node for binding in program.bindings) if program else None
+        if large is not None:
+            raise NotLowered(large)
+        return program
 
     def writers(
         self,

@@ -113,7 +113,7 @@ class Definition:
         if made > FORMAT:
             raise ConfigurationError("the view was made by a newer Deltaic", hint="Upgrade Deltaic.")
         seal = raw.pop("seal", None)
-        if made >= 3 and seal != _seal({"format": made, **raw}):
+        if (made >= 3 or seal is not None) and seal != _seal({"format": made, **raw}):
             raise ConfigurationError("it was edited by something else than Deltaic")
         try:
             return _definition(raw, made)
