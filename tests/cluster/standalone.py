@@ -14,7 +14,7 @@ import pyspark
 
 LOOPBACK = "127.0.0.1"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
-_PATIENCE = 60
+_PATIENCE = 180
 _OWN_MEMORY = "256m"
 WORKER_MEMORY = "1g"
 EXECUTOR_MEMORY = "768m"
@@ -25,6 +25,8 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._own: list[subprocess.Popen[bytes]] = []
+        """The processes that were started from here."""
 
     @property
     def url(self) -> str:
@@ -70,6 +72,8 @@ class Cluster:
             _kill(int(file.read_text()))
         for pid in executors:
             _kill(pid)
+        for process in self._own:
+            process.wait()
 
     def _run(self, name: str, kind: str, *arguments: str) -> int:
         environment = {
@@ -88,6 +92,7 @@ class Cluster:
                 env=environment,
                 start_new_session=True,
             )
+        self._own.append(process)
         (self.folder / f"{name}.pid").write_text(str(process.pid))
         return process.pid
 
