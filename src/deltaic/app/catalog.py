@@ -19,6 +19,7 @@ from deltaic.app.aside import discard, is_table, put_back
 from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.live import ENDING, LiveTable
 from deltaic.errors import ConfigurationError, DeltaicError, DependencyError, MissingError, NameProblem, SourceError
+from deltaic.store.damage import gap_in
 from deltaic.store.log import Log
 from deltaic.store.quoting import text_literal
 from deltaic.store.table import TableRef, first_line, table_at, table_named
@@ -92,7 +93,7 @@ class Catalog(ABC):
 
     def problem_with(self, schema: str, name: str) -> DeltaicError | None:
         try:
-            self.definition(schema, name)
+            self.read_definition(self.view_ref(schema, name))
         except DeltaicError as problem:
             return problem
         return None
@@ -207,7 +208,7 @@ class LocalCatalog(Catalog):
         """Without one that cannot be read, the others are as good as ever."""
         try:
             self.show_table(schema, name, folder)
-        except (DeltaicError, PySparkException) as problem:
+        except Exception as problem:  # Spark lets some of Delta's errors through as they are
             _log.warning("%s.%s cannot be read: %s", schema, name, first_line(problem))
 
     def show_table(self, schema: str, name: str, folder: Path) -> None:
@@ -236,7 +237,7 @@ class LocalCatalog(Catalog):
         """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one."""
         try:
             self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
-        except PySparkException:
+        except Exception:  # Spark lets some of Delta's errors through as they are
             self.unregister(schema, name)
 
     def schemas(self) -> list[str]:
@@ -266,10 +267,17 @@ class LocalCatalog(Catalog):
 
     def is_view(self, ref: TableRef) -> bool:
         """A view that cannot be read is none: nobody else is to stumble over it."""
-        return self.problem_of(ref) is None and PROPERTY in Log(ref, self.spark).snapshot().properties
+        try:
+            properties = Log(ref, self.spark).snapshot().properties
+            return PROPERTY in properties and bool(definition_in(properties, ref.name))
+        except DeltaicError:
+            return False
 
     def problem_of(self, ref: TableRef) -> DeltaicError | None:
         """Why a table, or the definition of the view that it is, cannot be read."""
+        gap = gap_in(str(ref.path))
+        if gap is not None:
+            return SourceError(f"{ref.name} cannot be read: {gap}")
         try:
             properties = Log(ref, self.spark).snapshot().properties
             if PROPERTY in properties:
@@ -309,9 +317,14 @@ class LocalCatalog(Catalog):
 
     def check_no_view(self, ref: TableRef) -> None:
         """The table of a view whose definition is damaged is not to be read as one."""
-        problem = self.problem_of(ref)
-        if isinstance(problem, ConfigurationError):
-            raise SourceError(problem.what, hint=problem.hint)
+        try:
+            properties = Log(ref, self.spark).snapshot().properties
+            if PROPERTY in properties:
+                definition_in(properties, ref.name)
+        except ConfigurationError as problem:
+            raise SourceError(problem.what, hint=problem.hint) from problem
+        except SourceError:
+            return  # whoever reads it will see
 
     def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
         parts = [part.lower() for part in (kind, schema, name) if part]
