@@ -49,10 +49,11 @@ def check(
 
 
 def _checked(wh: Warehouse, names: list[str], sample: int | None, rows: int) -> list[Check]:
+    from deltaic.algebra.expr import quote
     from deltaic.app.progress import progress_bar
-    from deltaic.app.repairing import names_to_check
+    from deltaic.app.repairing import views_to_check
 
-    wanted = names or names_to_check(wh)
+    wanted = names or [".".join(map(quote, name)) for name in views_to_check(wh)]
     found: list[Check] = []
     with progress_bar("checking", len(wanted), enabled=sys.stderr.isatty() and len(wanted) > 1) as advance:
         for name in wanted:

@@ -28,8 +28,10 @@ from deltaic.errors import (
     ExistsError,
     MissingError,
     NameProblem,
+    SourceError,
 )
 from deltaic.spark.session import LITERALLY
+from deltaic.store.damage import gap_in
 from deltaic.store.log import Log
 from deltaic.store.quoting import text_literal
 from deltaic.store.table import TableRef, first_line, table_at, table_named
@@ -246,7 +248,7 @@ class LocalCatalog(Catalog):
         """Without one that cannot be read, the others are as good as ever."""
         try:
             self.show_table(schema, name, folder)
-        except (DeltaicError, PySparkException) as problem:
+        except Exception as problem:  # Spark lets some of Delta's errors through as they are
             _log.warning("%s.%s cannot be read: %s", schema, name, first_line(problem))
 
     def show_table(self, schema: str, name: str, folder: Path) -> None:
@@ -274,7 +276,7 @@ class LocalCatalog(Catalog):
         """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one."""
         try:
             self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
-        except PySparkException:
+        except Exception:  # Spark lets some of Delta's errors through as they are
             self.unregister(schema, name)
 
     def schemas(self) -> list[str]:
@@ -311,6 +313,9 @@ class LocalCatalog(Catalog):
 
     def problem_of(self, schema: str, name: str, folder: Path) -> DeltaicError | None:
         """Why a table, or the definition of the view that it is, cannot be read."""
+        gap = gap_in(str(folder))
+        if gap is not None:
+            return SourceError(f"{schema}.{name} cannot be read: {gap}")
         try:
             properties = Log(table_at(folder, f"{schema}.{name}"), self.spark).snapshot().properties
             if PROPERTY in properties:

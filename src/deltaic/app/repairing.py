@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltaic.algebra.expr import quote
 from deltaic.app.aside import set_aside
 from deltaic.app.catalog import KEPT_DELTA, LocalCatalog
 from deltaic.app.checking import Checker
@@ -27,21 +26,21 @@ Name = tuple[str, str]
 
 def check_views(warehouse: Warehouse, name: str | None, checker: Checker) -> Check | list[Check]:
     """One view, or all of them, those too that cannot be asked what they are."""
+    broken = damaged(warehouse)
+
+    def checked(own: Name) -> Check:
+        problem = broken.get(_lower(own))
+        return _unreadable(own, problem) if problem else checker.check(warehouse.catalog.definition(*own))
+
     if name is not None:
-        return _check_view(warehouse, warehouse.split(name), checker)
-    return [_check_view(warehouse, warehouse.split(name), checker) for name in names_to_check(warehouse)]
+        return checked(warehouse.split(name))
+    return [checked(own) for own in views_to_check(warehouse)]
 
 
-def names_to_check(warehouse: Warehouse) -> list[str]:
+def views_to_check(warehouse: Warehouse) -> list[Name]:
     """All views, and what cannot be read and was one."""
     lost = [name for name in warehouse.catalog.damaged() if _is_view(warehouse, name)]
-    names = dict.fromkeys([*lost, *warehouse.catalog.view_names()])
-    return [".".join(map(quote, name)) for name in names]
-
-
-def _check_view(warehouse: Warehouse, name: Name, checker: Checker) -> Check:
-    broken = damaged(warehouse).get(_lower(name))
-    return _unreadable(name, broken) if broken else checker.check(warehouse.catalog.definition(*name))
+    return list(dict.fromkeys([*lost, *warehouse.catalog.view_names()]))
 
 
 def damaged(warehouse: Warehouse) -> dict[Name, DeltaicError]:

@@ -1,0 +1,68 @@
+"""What is broken of a table, without Spark."""
+
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+from deltaic.store.damage import damaged_files, gap_in, properties_in
+from deltaic.store.log import Log
+from deltaic.store.table import table_at
+
+PROPERTY = "delta.logRetentionDuration"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Three commits of a file each; the second one sets a property."""
+    rows = pa.table({"a": [1, 2, 3]})
+    place = tmp_path / "a table"
+    deltalake.write_deltalake(place, rows, configuration={PROPERTY: "interval 1 day"})
+    deltalake.DeltaTable(place).alter.set_table_properties({PROPERTY: "interval 2 days"})
+    deltalake.write_deltalake(place, rows, mode="append")
+    return place
+
+
+def test_files_that_are_gone_or_cut(table: Path) -> None:
+    log = Log(table_at(table))
+    assert damaged_files(log, 2) == []
+    gone, cut = sorted(table.glob("*.parquet"))
+    size = gone.stat().st_size
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes() + b"x")
+    assert sorted(damaged_files(log, 2)) == sorted(
+        [f"{gone.name} is gone", f"{cut.name} has {size + 1:,} bytes and not {size:,}"]
+    )
+
+
+def test_a_log_needs_every_commit_after_its_checkpoint(table: Path) -> None:
+    assert gap_in(table) is None
+    log = table / "_delta_log"
+    deltalake.DeltaTable(table).create_checkpoint()
+    deltalake.write_deltalake(table, pa.table({"a": [4]}), mode="append")
+    (log / f"{0:020}.json").unlink()
+    assert gap_in(table) is None
+    deltalake.write_deltalake(table, pa.table({"a": [5]}), mode="append")
+    (log / f"{3:020}.json").unlink()
+    assert gap_in(table) == "version 3 is missing in its log"
+
+
+def test_properties_are_found_in_what_is_left(table: Path) -> None:
+    log = table / "_delta_log"
+    assert [found.get(PROPERTY) for found in properties_in(table)] == ["interval 2 days", "interval 1 day"]
+    (log / f"{1:020}.json").write_text('{"metaData": {"id"\n\x00garbage')
+    assert [found.get(PROPERTY) for found in properties_in(table)] == ["interval 1 day"]
+    (log / f"{1:020}.json").unlink()
+    (log / f"{0:020}.json").unlink()
+    assert list(properties_in(table)) == []
+
+
+def test_properties_are_found_in_checkpoints(table: Path) -> None:
+    deltalake.DeltaTable(table).create_checkpoint()
+    for file in (table / "_delta_log").glob("*.json"):
+        file.unlink()
+    assert [found.get(PROPERTY) for found in properties_in(table)] == ["interval 2 days"]
+    (checkpoint,) = (table / "_delta_log").glob("*.checkpoint*.parquet")
+    checkpoint.write_bytes(b"garbage")
+    assert list(properties_in(table)) == []
