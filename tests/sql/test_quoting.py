@@ -110,3 +110,14 @@ def test_what_is_not_refused_has_the_same_quotations_without_its_comments(text: 
         return
     check_reading(read.sql, read.tokens)
     assert re.sub(r"\s", "", read.sql) == "".join(re.sub(r"\s", "", sql[t.start : t.end + 1]) for t in read.tokens)
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(ParseError, match="half of a character"):
+        parse_statement("SELECT '\ud800'")
+
+
+@pytest.mark.parametrize("number", ["9" * 5_000, "1.5", "-1"])
+def test_numbers_that_are_none(number: str) -> None:
+    with pytest.raises(ParseError):
+        parse_statement(f"REFRESH MATERIALIZED VIEW v VERSION AS OF {number}")

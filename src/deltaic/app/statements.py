@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -326,7 +327,7 @@ class Executor:
     def spark(self, sql: str) -> DataFrame:
         """Spark's own statement; one that may write holds the lock while it does."""
         word = sql.lstrip(" \t\r\n(").split(None, 1)[0].upper() if sql.strip() else ""
-        if word in _READING:
+        if word in _READING and not (word in ("WITH", "FROM") and _WRITES.search(sql)):
             return self.warehouse.spark.sql(sql)
         with self.warehouse.lock():
             return self.warehouse.spark.sql(sql)
@@ -339,6 +340,8 @@ class Executor:
         return schema, name
 
 
+_WRITES = re.compile(r"\b(INSERT|MERGE|UPDATE|DELETE)\b", re.IGNORECASE)
+"""What may follow WITH or FROM and writes. In a name or a text it takes the lock in vain."""
 _SHOWN = (
     "view",
     "policy",

@@ -44,6 +44,7 @@ from deltaic.errors import (
     DefinitionDamaged,
     DeltaicError,
     MissingError,
+    NameProblem,
     SetupError,
     SourceError,
     UnsupportedError,
@@ -306,7 +307,8 @@ class Warehouse:
     def split(self, name: str) -> tuple[str, str]:
         """Schema and name of a dotted name as SQL writes it."""
         statement = parse_statement(f"REFRESH MATERIALIZED VIEW {name}")
-        assert isinstance(statement, RefreshView)
+        if not isinstance(statement, RefreshView) or statement != RefreshView(statement.name):
+            raise NameProblem(f"{name!r} is no name", hint="Write a name with odd characters in backticks.")
         return self.catalog.qualified(statement.name)
 
     def definition(self, name: str) -> Definition:

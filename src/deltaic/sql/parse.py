@@ -61,6 +61,8 @@ class Text:
 
     @staticmethod
     def of(sql: str) -> Text:
+        if not sql.isascii() and any("\ud800" <= char <= "\udfff" for char in sql):
+            raise ParseError("the text holds half of a character (a lone surrogate)")
         # sqlglot makes three tokens of 1L, all in one place: the first stands for them
         tokens = tuple({token.start: token for token in reversed(_tokenize(sql))}.values())[::-1]
         return Text(_without_comments(sql, tokens), tokens)

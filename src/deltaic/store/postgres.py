@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltaic.errors import MissingError, SourceError
 from deltaic.store.postgres_server import PATIENT, Retry, Server, connect, problems_of
 from deltaic.store.postgres_types import Column, column_of
+from deltaic.store.quoting import quoted
 from deltaic.store.quoting import rs_quoted as pg_quoted
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Described:
 
     @property
     def spark_schema(self) -> str:
-        return ", ".join(f"`{column.name}` {column.spark}" for column in self.columns)
+        return ", ".join(f"{quoted(column.name)} {column.spark}" for column in self.columns)
 
 
 _TABLE = """

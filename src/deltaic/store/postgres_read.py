@@ -16,6 +16,7 @@ from deltaic.store.postgres_server import problems_of
 from deltaic.store.postgres_snapshot import Visibility, end_of_records, lsn_number
 from deltaic.store.postgres_texts import PLACE, among, chosen_of, jdbc_source
 from deltaic.store.postgres_types import Column, to_arrow
+from deltaic.store.quoting import quoted
 from deltaic.store.quoting import rs_quoted as pg_quoted
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ class LiveRead:
         rows = spark.read.jdbc(
             self._url(), jdbc_source(table, chosen), predicates=self._ranges(table, partitions), properties=options
         )
-        return rows.selectExpr(*(f"CAST(`{column.name}` AS {column.spark}) AS `{column.name}`" for column in chosen))
+        named = ((quoted(column.name), column.spark) for column in chosen)
+        return rows.selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, kind in named))
 
     def _url(self) -> str:
         if re.search(r"[/?#&\s]", f"{self.server.host}{self.server.database}"):
