@@ -25,6 +25,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.children: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
@@ -70,6 +71,8 @@ class Cluster:
             _kill(int(file.read_text()))
         for pid in executors:
             _kill(pid)
+        for child in self.children:
+            child.wait()
 
     def _run(self, name: str, kind: str, *arguments: str) -> int:
         environment = {
@@ -88,6 +91,7 @@ class Cluster:
                 env=environment,
                 start_new_session=True,
             )
+        self.children.append(process)
         (self.folder / f"{name}.pid").write_text(str(process.pid))
         return process.pid
 
@@ -102,8 +106,6 @@ class Cluster:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
 
 
 def _runs(pid: int) -> bool:
