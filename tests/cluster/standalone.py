@@ -14,7 +14,7 @@ import pyspark
 
 LOOPBACK = "127.0.0.1"
 _MASTER, _WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
-_PATIENCE = 180
+_PATIENCE = 60
 _OWN_MEMORY = "256m"
 WORKER_MEMORY = "1g"
 EXECUTOR_MEMORY = "768m"
@@ -25,8 +25,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._own: list[subprocess.Popen[bytes]] = []
-        """The processes that were started from here."""
+        self.children: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
@@ -72,8 +71,8 @@ class Cluster:
             _kill(int(file.read_text()))
         for pid in executors:
             _kill(pid)
-        for process in self._own:
-            process.wait()
+        for child in self.children:
+            child.wait()
 
     def _run(self, name: str, kind: str, *arguments: str) -> int:
         environment = {
@@ -92,7 +91,7 @@ class Cluster:
                 env=environment,
                 start_new_session=True,
             )
-        self._own.append(process)
+        self.children.append(process)
         (self.folder / f"{name}.pid").write_text(str(process.pid))
         return process.pid
 
@@ -107,8 +106,6 @@ class Cluster:
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
 
 
 def _runs(pid: int) -> bool:
