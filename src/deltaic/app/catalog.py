@@ -307,7 +307,7 @@ class LocalCatalog(Catalog):
     def is_view(self, ref: TableRef) -> bool:
         """What cannot be read is none: nobody else is to stumble over it."""
         try:
-            return PROPERTY in Log(ref, self.spark).snapshot().properties
+            return PROPERTY in Log(ref, self.spark).snapshot().properties and gap_in(str(ref.path)) is None
         except DeltaicError:
             return False
 

@@ -170,7 +170,7 @@ def definition_in(properties: Mapping[str, str], schema: str, name: str) -> Defi
     """What a table's properties say of the view, which anyone may edit who may write to the table. A damaged one is an
     error that says what to do: whatever stands there, nothing is done by it."""
     try:
-        definition = Definition.from_json(properties[PROPERTY])
+        definition = Definition.from_json(properties.get(PROPERTY, ""))
         if (definition.schema.lower(), definition.name.lower()) != (schema.lower(), name.lower()):
             raise ConfigurationError(f"it is that of {definition.full_name}")
     except ConfigurationError as problem:
