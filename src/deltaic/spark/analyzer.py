@@ -102,7 +102,7 @@ _PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 def query_error(error: PySparkException, sql: str, before: int = 0) -> DeltaicError:
     """Spark's complaint about a query as ours: one line, and where in the text; so much stood before it."""
     message = str(error).split("\n\nJVM stacktrace")[0].strip()
-    what = re.sub(r"\s*SQLSTATE: \w+", "", message.split("\n")[0].split(";")[0]).strip()
+    what = re.sub(r"\s*(SQLSTATE: \w+|\(line \d+,? pos \d+\))", "", message.split("\n")[0].split(";")[0]).strip()
     condition = error.getCondition() or ""
     kind: type[DeltaicError] = ParseError if condition.startswith("PARSE") else NameProblem
     return kind(what, at=_place(error, message, sql, before))
@@ -116,9 +116,11 @@ def _place(error: PySparkException, message: str, sql: str, before: int) -> Posi
     for context in contexts or []:
         start = getattr(context, "startIndex", lambda: -1)()
         if isinstance(start, int) and start >= before:
-            return Text(sql, ()).position(start - before)
+            return Text(sql, ()).position(min(start - before, len(sql)))
     found = _PLACE.search(message)
     if found is None:
         return None
     line, column = int(found[1]), int(found[2]) + 1
+    if line > sql.count("\n") + 1:  # what is missing at the end is missed in what stands around the query
+        return Text(sql, ()).position(len(sql))
     return Position(line, max(1, column - before) if line == 1 else column)
