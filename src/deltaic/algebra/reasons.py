@@ -31,7 +31,7 @@ class Code(Enum):
     SETTINGS_CHANGED = "the view was built with other settings"
     SOURCE_SCHEMA = "a used column of a source changed"
     SOURCE_REPLACED = "a source is another table than before"
-    SOURCE_REWOUND = "a source is at an older version than the view"
+    SOURCE_REWOUND = "a source is at an older version than the view, or has another commit under its number"
     HISTORY_GONE = "the change since the last refresh can no longer be read"
     CAPTURE_LOST = "changes of a live source were not captured"
     SOURCE_TRUNCATED = "a live source was truncated, which does not say which rows it had"

@@ -84,7 +84,7 @@ class Clock:
             if ref is None:
                 raise SourceError(f"{definition.full_name}: its source {key} is gone")
             log = Log(ref, self.warehouse.spark)
-            if log.snapshot().table_id != state.table_id:
+            if log.snapshot().table_id != state.table_id or not state.is_of(log):
                 hint = "Refresh the view: it is recomputed, and its times begin anew."
                 raise SourceError(f"{definition.full_name}: {key} is another table than it was", hint=hint)
             logs[state.table_id] = (log, state.version)

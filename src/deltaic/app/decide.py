@@ -138,7 +138,7 @@ class Planner:
                 return None
             log = Log(ref, self.warehouse.spark)
             version = max(pins.get(key, 0), state.version) if key in pins else log.version()
-            if version < state.version or log.snapshot(version).table_id != state.table_id:
+            if version < state.version or log.snapshot(version).table_id != state.table_id or not state.is_of(log):
                 return None
             try:
                 commits = log.commits(state.version, version)
@@ -153,7 +153,8 @@ class Planner:
         found = {}
         for key, source in compiled.sources.items():
             log = Log(source.ref, self.warehouse.spark)
-            found[key] = log.snapshot(pins.get(key, log.version()))
+            version = pins.get(key, log.version())
+            found[key] = replace(log.snapshot(version), mark=log.mark(version))
         return found
 
     def reads(
@@ -167,9 +168,10 @@ class Planner:
         used = self.used_columns(compiled)
         reads: dict[str, SourceRead] = {}
         for key, source in compiled.sources.items():
-            snapshot = states[key]
+            snapshot, log = states[key], Log(source.ref, self.warehouse.spark)
             before = last.sources.get(key) if last else None
-            own = list(source_reasons(source, before, snapshot, used_columns(compiled, key, snapshot)))
+            used_now = used_columns(compiled, key, snapshot)
+            own = list(source_reasons(source, before, snapshot, used_now, log)) if last is not None else []
             if before is not None and source.live is not None and source.live.is_lost(before.version):
                 own.append(Reason(Code.CAPTURE_LOST, f"changes of {key} were lost, and its capture was begun anew"))
             reasons.extend(own)

@@ -244,9 +244,10 @@ class Propagator:
         """How a source is read: its changes in a span, and its state at the end of it."""
         source = self.compiled.sources[key]
         old, new = (self.moment.versions(at)[key] for at in (span.after, span.upto))
-        snapshot = Log(source.ref, self.warehouse.spark).snapshot(new)
+        log = Log(source.ref, self.warehouse.spark)
+        snapshot = log.snapshot(new)
         before, used = self.moment.last.sources[key], used_columns(self.compiled, key, snapshot)
-        problems = [str(reason) for reason in source_reasons(source, before, snapshot, used)]
+        problems = [str(reason) for reason in source_reasons(source, before, snapshot, used, log)]
         if source.live is not None and source.live.is_lost(old):
             problems.append(f"{Code.CAPTURE_LOST.name}: changes of {key} were lost, and its capture was begun anew")
         if problems:

@@ -58,7 +58,7 @@ def waiting(warehouse: Warehouse, definition: Definition) -> Waiting:
             continue
         log = Log(ref, warehouse.spark)
         newest = log.version()
-        if newest < state.version or log.snapshot(newest).table_id != state.table_id:
+        if newest < state.version or log.snapshot(newest).table_id != state.table_id or not state.is_of(log):
             found.append(log.commit(newest).timestamp or 0)  # another table under its name
             continue
         try:

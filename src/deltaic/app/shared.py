@@ -18,7 +18,7 @@ from deltaic.spark.session import is_connect
 from deltaic.store.change import COUNT, plan_change, read_change_rs
 from deltaic.store.log import Log
 from deltaic.store.state import read_state_rs
-from deltaic.store.table import TableRef, physical_name
+from deltaic.store.table import TableRef, data_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,7 @@ class Together:
     def keep(self, ref: TableRef, after: int, upto: int, wanted: set[str]) -> tuple[str, Sequence[str]]:
         """Those of the columns that are there, and the same, all the time: a view may be younger than this change."""
         log = Log(ref, self.spark)
-        old, new = ({f["name"]: physical_name(f) for f in log.snapshot(v).fields} for v in (after, upto))
+        old, new = ({f["name"]: data_of(f) for f in log.snapshot(v).fields} for v in (after, upto))
         columns = sorted(name for name in wanted if name in old and old[name] == new.get(name))
         sql = plan_change(log, after, upto, columns, allow_rs=False).sql
         assert sql is not None

@@ -24,7 +24,7 @@ from deltaic.store import partitions
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
-from deltaic.store.table import Snapshot, physical_name
+from deltaic.store.table import Snapshot, stored_as
 from deltaic.store.view import ViewTable
 
 
@@ -61,6 +61,9 @@ def _may_be_searched(log: Log, version: int, columns: list[str]) -> bool:
 
 def may_be_looked_up(log: Log, version: int, columns: list[str]) -> bool:
     if not _may_be_searched(log, version, columns):
+        return False
+    # fields of structs have other names in the files, and what has no known name there would be NULL
+    if any(f["name"] in columns and not isinstance(stored_as(f), str) for f in log.snapshot(version).fields):
         return False
     return partitions.why_not(str(log.ref.path), log.snapshot(version)) is None
 
@@ -174,7 +177,9 @@ def progress_of(
     depth: float | None = None,
 ) -> Progress:
     """What the commit of this refresh will say."""
-    sources = {key: SourceState(s.version, s.table_id, used_columns(compiled, key, s)) for key, s in states.items()}
+    sources = {
+        key: SourceState(s.version, s.table_id, used_columns(compiled, key, s), s.mark) for key, s in states.items()
+    }
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
     figures["started"] = int(time.time() * 1000)
     figures.update(prices or {})
@@ -194,5 +199,5 @@ def progress_of(
 
 def used_columns(compiled: Compiled, key: str, snapshot: Snapshot) -> str:
     """The used columns of a source with their types and, as a name may be given anew, where they are stored."""
-    stored = {field["name"]: physical_name(field) for field in snapshot.fields}
+    stored = {field["name"]: stored_as(field) for field in snapshot.fields}
     return json.dumps([(name, kind, stored.get(name)) for name, kind in compiled.used_columns.get(key, [])])

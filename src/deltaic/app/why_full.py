@@ -13,7 +13,7 @@ from deltaic.plan.rounds import OverDeleted
 from deltaic.spark.analyzer import is_too_deep
 from deltaic.sql.statements import Policy
 from deltaic.store.change import is_history_gone
-from deltaic.store.log import Marked
+from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.table import Snapshot
 
@@ -43,7 +43,7 @@ def view_reasons(definition: Definition, marked: Marked | None, last: Progress |
         yield Reason(Code.VIEW_EDITED, f"the view's table was changed by {names}")
 
 
-def source_reasons(source: Source, before: SourceState | None, now: Snapshot, used: str) -> Iterator[Reason]:
+def source_reasons(source: Source, before: SourceState | None, now: Snapshot, used: str, log: Log) -> Iterator[Reason]:
     if before is None:
         yield Reason(Code.DEFINITION_CHANGED, f"{source.key} was not read by the last refresh")
         return
@@ -51,6 +51,9 @@ def source_reasons(source: Source, before: SourceState | None, now: Snapshot, us
         yield Reason(Code.SOURCE_REPLACED, f"{source.key} is another table than before")
     elif now.version < before.version:
         yield Reason(Code.SOURCE_REWOUND, f"{source.key} is at version {now.version}, the view at {before.version}")
+    elif not before.is_of(log):
+        detail = f"version {before.version} of {source.key} is another commit than the one that the view was made of"
+        yield Reason(Code.SOURCE_REWOUND, detail)
     elif used != before.schema:
         yield Reason(Code.SOURCE_SCHEMA, f"columns of {source.key} that the view uses have changed")
 

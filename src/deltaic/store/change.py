@@ -27,7 +27,7 @@ from deltaic.store.diff import differing_files, reads_only
 from deltaic.store.log import Commit, FileAction, Log
 from deltaic.store.quoting import quoted, quoted_list, text_literal
 from deltaic.store.state import read_difference_rs, why_no_rs_state
-from deltaic.store.table import Snapshot, TableRef, physical_name
+from deltaic.store.table import Snapshot, TableRef, data_of
 
 COUNT = "__deltaic_d"
 """The column that holds a change row's signed count."""
@@ -72,19 +72,40 @@ def plan_change(
     """Decide how to read the change of `columns` in the versions (after, upto]."""
     if after > upto:
         raise HistoryGone(f"{log.ref.name} is at version {upto}, before version {after} that was read last")
-    changing = [commit for commit in log.commits(after, upto) if commit.data_change]
+    commits = log.commits(after, upto)
+    changing = [commit for commit in commits if commit.data_change]
     if not changing:
         return ChangePlan("none", after, upto, None, 0, f"{upto - after} commits, none changed rows")
-    found = _planned(log, changing, columns, allow_rs, allow_feed, rs_rows)
+    commits = _narrowed(log, commits, changing, columns)
+    found = _planned(log, commits, columns, allow_rs, allow_feed, rs_rows)
     appends = not any(file.data_change for commit in changing for file in commit.removes)
     return replace(found, appends=appends)
 
 
+def _narrowed(log: Log, commits: list[Commit], changing: Sequence[Commit], columns: Sequence[str]) -> list[Commit]:
+    """The commits without those at the ends that change no rows, if every column is there under its name.
+
+    A column that was renamed and renamed back is the same column at both ends, and has another name between them.
+    """
+    first, last = changing[0].version, changing[-1].version
+    before = [commit for commit in commits if commit.version < first]
+    later = [commit for commit in commits if commit.version > last]
+    now = commits[-1].version
+    if any(commit.metadata for commit in before) and _cores(log, first - 1, columns) != _cores(log, now, columns):
+        before = []
+    if any(commit.metadata for commit in later) and _cores(log, last, columns) != _cores(log, now, columns):
+        later = []
+    return commits[len(before) : len(commits) - len(later)]
+
+
+def _cores(log: Log, version: int, columns: Sequence[str]) -> dict[str, tuple[Any, str]]:
+    return {field["name"]: data_of(field) for field in log.snapshot(version).fields if field["name"] in columns}
+
+
 def _planned(
-    log: Log, changing: Sequence[Commit], columns: Sequence[str], allow_rs: bool, allow_feed: bool, rs_rows: int
+    log: Log, commits: Sequence[Commit], columns: Sequence[str], allow_rs: bool, allow_feed: bool, rs_rows: int
 ) -> ChangePlan:
-    first, last = changing[0].version - 1, changing[-1].version
-    commits = log.commits(first, last)
+    first, last = commits[0].version - 1, commits[-1].version
     no_feed = _why_no_feed(log, first, commits) if allow_feed else "texts that are not UTF-8"
     if no_feed is not None:
         if allow_rs and not any(why_no_rs_state(log, version, columns) for version in (first, last)):
@@ -139,6 +160,8 @@ def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
             feed = commit.metadata.change_feed
             if _loses_columns(start, commit.metadata.schema_json):
                 return "columns changed in between"
+            if commit.metadata.partition_columns != start.partition_columns:
+                return "partitioned otherwise in between"
         if not feed:
             return f"no change feed at version {commit.version}"
     return None
@@ -147,12 +170,7 @@ def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
 def _loses_columns(start: Snapshot, schema_json: str) -> bool:
     """Delta reads a feed under one schema: right if columns were only added, not if one became another."""
     later = {field["name"]: field for field in json.loads(schema_json)["fields"]}
-    return any(field["name"] not in later or _core(later[field["name"]]) != _core(field) for field in start.fields)
-
-
-def _core(field: dict[str, Any]) -> tuple[Any, str]:
-    """What makes two columns the same data: comments and defaults do not."""
-    return field["type"], physical_name(field)
+    return any(field["name"] not in later or data_of(later[field["name"]]) != data_of(field) for field in start.fields)
 
 
 def _feed_rows(commits: Iterable[Commit]) -> int | None:
@@ -201,10 +219,12 @@ def _why_no_rs(
     path, snapshot = log.ref.path, log.snapshot(commits[-1].version)
     if path is None or not rs.can_open(path):
         return "not in a folder delta-rs can open"
-    never = sorted(_RS_NEVER & snapshot.features)
+    start = log.snapshot(commits[0].version - 1)
+    # a feature can be dropped, and then the commits before that still are of a table that had it
+    had = start.features.union(snapshot.features, *(one.features for one in commits if one.features))
+    never = sorted(_RS_NEVER & had)
     if never:
         return f"delta-rs misreads feeds of tables with {', '.join(never)}"
-    start = log.snapshot(commits[0].version - 1)
     schemas = [start.schema_json, *(one.metadata.schema_json for one in commits if one.metadata)]
     if any(json.loads(schema) != json.loads(snapshot.schema_json) for schema in schemas):
         return "the table's columns were changed"

@@ -7,6 +7,7 @@ by delta-rs. Any other table is read through Spark, at the price of a job or two
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import re
@@ -83,11 +84,20 @@ class Commit:
     cdc: tuple[FileAction, ...]
     metadata: MetadataAction | None
     operation_metrics: Mapping[str, Any]
+    features: frozenset[str] | None = None
+    """Of the protocol from now on, if it is another one."""
 
     @property
     def data_change(self) -> bool:
         """Whether rows may have changed: OPTIMIZE, VACUUM and new properties say that none did."""
         return bool(self.cdc) or any(file.data_change for file in (*self.adds, *self.removes))
+
+    @property
+    def mark(self) -> str:
+        """Tells the commit from any other of the same number: names of files are never given twice."""
+        files = [file.path for file in (*self.adds, *self.removes)]
+        told = repr((self.timestamp, self.operation, files, self.metadata, self.user_metadata))
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     @property
     def marker(self) -> dict[str, Any] | None:
@@ -158,6 +168,13 @@ class Log:
     def commits(self, after: int, upto: int) -> list[Commit]:
         """The commits after+1..upto in order; HistoryGone if the log no longer holds one of them."""
         return self._reader.commits(after, upto)
+
+    def mark(self, version: int) -> str | None:
+        """Of the commit that made a version; None if it was cleaned up."""
+        try:
+            return self.commit(version).mark
+        except HistoryGone:
+            return None
 
     def described(self, files: Sequence[FileAction], version: int) -> tuple[FileAction, ...]:
         """These files of a version with their statistics, where they can be had: a removal does not tell them."""
@@ -374,7 +391,7 @@ def parse_commit(version: int, text: str) -> Commit:
             for kind, action in json.loads(line).items():
                 actions.setdefault(kind, []).append(action)
     info = (actions.get("commitInfo") or [{}])[0]
-    metadata = actions.get("metaData")
+    metadata, protocol = actions.get("metaData"), actions.get("protocol")
     return Commit(
         version=version,
         timestamp=info.get("inCommitTimestamp", info.get("timestamp")),
@@ -385,6 +402,7 @@ def parse_commit(version: int, text: str) -> Commit:
         cdc=tuple(_file(action) for action in actions.get("cdc", ())),
         metadata=_metadata(metadata[-1]) if metadata else None,
         operation_metrics=info.get("operationMetrics") or {},
+        features=_features(protocol[-1]) if protocol else None,
     )
 
 
@@ -409,6 +427,11 @@ def _file(action: dict[str, Any]) -> FileAction:
         partition=action.get("partitionValues"),
         stats=stats,
     )
+
+
+def _features(action: dict[str, Any]) -> frozenset[str]:
+    named = (*(action.get("readerFeatures") or ()), *(action.get("writerFeatures") or ()))
+    return features(action["minReaderVersion"], action["minWriterVersion"], named)
 
 
 def _vector_id(vector: dict[str, Any]) -> str:

@@ -8,19 +8,25 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from deltaic.store.log import MARKER, Commit
+from deltaic.store.log import MARKER, Commit, Log
 
 
 @dataclass(frozen=True)
 class SourceState:
     """A source as a refresh saw it. `table_id` tells a table from another one made under the same name.
 
-    `schema` is whatever text the planner wants to compare later: the used columns, say.
+    `schema` is whatever text the planner wants to compare later: the used columns, say. `mark` is the commit's, if it
+    was there: a table that was put back from a copy has the same id, and may have other commits since.
     """
 
     version: int
     table_id: str
     schema: str | None = None
+    mark: str | None = None
+
+    def is_of(self, log: Log) -> bool:
+        """Whether the table at hand once was at this very commit, as far as its log can tell."""
+        return self.mark is None or log.mark(self.version) in (None, self.mark)
 
 
 @dataclass(frozen=True)

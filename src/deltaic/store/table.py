@@ -50,6 +50,8 @@ class Snapshot:
     rows: int | None
     bytes: int | None
     files: int | None
+    mark: str | None = None
+    """Of the commit that made it, where it was asked for."""
 
     @property
     def fields(self) -> list[dict[str, Any]]:
@@ -79,6 +81,27 @@ def physical_name(field: Mapping[str, Any]) -> str:
     """What the column is called in files and statistics: another name under column mapping."""
     name: str = field.get("metadata", {}).get("delta.columnMapping.physicalName", field["name"])
     return name
+
+
+def data_of(field: Mapping[str, Any]) -> tuple[Any, str]:
+    """What makes two columns the same data: comments and defaults do not."""
+    return field["type"], physical_name(field)
+
+
+def stored_as(field: Mapping[str, Any]) -> str | list[Any]:
+    """Where a column is in the files: its name there and, if they have other ones there, those of the fields inside."""
+    name, inner = physical_name(field), _stored_inside(field["type"])
+    return [name, *inner] if inner else name
+
+
+def _stored_inside(kind: Any) -> list[Any]:
+    if not isinstance(kind, dict):
+        return []
+    if kind["type"] == "struct":
+        fields = [stored_as(field) for field in kind["fields"]]
+        return fields if fields != [field["name"] for field in kind["fields"]] else []
+    parts = [_stored_inside(kind[part]) for part in ("elementType", "keyType", "valueType") if part in kind]
+    return parts if any(parts) else []
 
 
 # What a protocol version allows before protocols began to list their features by name.
