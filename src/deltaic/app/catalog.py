@@ -18,9 +18,8 @@ from deltaic.algebra.expr import quote
 from deltaic.app.aside import discard, is_table, put_back
 from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.live import ENDING, LiveTable
-from deltaic.errors import ConfigurationError, DeltaicError, DependencyError, MissingError, NameProblem, SourceError
-from deltaic.store.damage import gap_in
-from deltaic.store.log import Log
+from deltaic.errors import DeltaicError, DependencyError, MissingError, NameProblem, SourceError
+from deltaic.store.log import Log, gap_in
 from deltaic.store.quoting import text_literal
 from deltaic.store.table import TableRef, first_line, table_at, table_named
 
@@ -265,19 +264,16 @@ class LocalCatalog(Catalog):
                 return self.root / there / name
         raise NameProblem(f"there is no schema {schema}", hint=f"CREATE SCHEMA {schema} makes one.")
 
+    def exists(self, schema: str, name: str) -> str | None:
+        found = super().exists(schema, name)
+        return found or ("a table that cannot be read" if self.is_there(schema, name) else None)
+
     def is_view(self, ref: TableRef) -> bool:
         """A view that cannot be read is none: nobody else is to stumble over it."""
-        try:
-            properties = Log(ref, self.spark).snapshot().properties
-            return PROPERTY in properties and bool(definition_in(properties, ref.name))
-        except DeltaicError:
-            return False
+        return self.problem_of(ref) is None and PROPERTY in Log(ref, self.spark).snapshot().properties
 
     def problem_of(self, ref: TableRef) -> DeltaicError | None:
         """Why a table, or the definition of the view that it is, cannot be read."""
-        gap = gap_in(str(ref.path))
-        if gap is not None:
-            return SourceError(f"{ref.name} cannot be read: {gap}")
         try:
             properties = Log(ref, self.spark).snapshot().properties
             if PROPERTY in properties:
@@ -288,12 +284,31 @@ class LocalCatalog(Catalog):
 
     def damaged(self) -> dict[tuple[str, str], DeltaicError]:
         """Tables, too: what cannot be read does not say which of the two it is."""
-        problems = {
-            (schema, name): self.problem_of(table_at(folder, f"{schema}.{name}"))
-            for schema in self.schemas()
-            for name, folder in self.tables(schema)
-        }
+        folders = {(schema, name): folder for schema in self.schemas() for name, folder in self.tables(schema)}
+        refs = {name: table_at(folder, ".".join(name)) for name, folder in folders.items()}
+        problems = {name: self.gap(ref) or self.problem_of(ref) for name, ref in refs.items()}
         return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def gap(self, ref: TableRef) -> SourceError | None:
+        """A commit that is gone since the log was read last."""
+        try:
+            missing = gap_in(str(ref.path), Log(ref, self.spark).version())
+        except SourceError as problem:
+            return problem
+        return None if missing is None else SourceError(f"{ref.name}: version {missing} is missing in its log")
+
+    def definition(self, schema: str, name: str) -> Definition:
+        """Of one that cannot be read, why."""
+        try:
+            return super().definition(schema, name)
+        except MissingError as missing:
+            there = self.is_there(schema, name)
+            problem = self.problem_of(table_at(self.folder(schema, name), f"{schema}.{name}")) if there else None
+            raise problem or missing from None
+
+    def is_there(self, schema: str, name: str) -> bool:
+        """Whether a table has that name, readable or not."""
+        return any(there.lower() == schema.lower() for there in self.schemas()) and is_table(self.folder(schema, name))
 
     def view_names(self) -> list[tuple[str, str]]:
         return [
@@ -309,22 +324,14 @@ class LocalCatalog(Catalog):
     def table_ref(self, schema: str, name: str) -> TableRef | None:
         folder = self.folder(schema, name)
         if is_table(folder):
-            self.check_no_view(table_at(folder, f"{schema}.{name}"))
-            return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
+            ref = table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
+            problem = self.problem_of(ref)
+            if problem is not None:
+                raise SourceError(problem.what, hint=problem.hint)
+            return ref
         if self.exists(schema, name):
             return table_named(self.spark, (schema, name))
         return None
-
-    def check_no_view(self, ref: TableRef) -> None:
-        """The table of a view whose definition is damaged is not to be read as one."""
-        try:
-            properties = Log(ref, self.spark).snapshot().properties
-            if PROPERTY in properties:
-                definition_in(properties, ref.name)
-        except ConfigurationError as problem:
-            raise SourceError(problem.what, hint=problem.hint) from problem
-        except SourceError:
-            return  # whoever reads it will see
 
     def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
         parts = [part.lower() for part in (kind, schema, name) if part]

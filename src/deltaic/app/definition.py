@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from deltaic.delta.sets import ALGORITHMS
-from deltaic.errors import ConfigurationError
+from deltaic.errors import ConfigurationError, DefinitionDamaged
 from deltaic.plan.maintain import Form
 from deltaic.sql.statements import Policy
 
@@ -110,7 +110,7 @@ def definition_in(properties: Mapping[str, str], name: str) -> Definition:
         return Definition.from_json(properties[PROPERTY])
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         what = f"{name}: the property {PROPERTY}, which holds its query, is damaged ({type(problem).__name__})"
-        raise ConfigurationError(what, hint="deltaic repair looks for an older one in the table's log.") from problem
+        raise DefinitionDamaged(what, hint="deltaic repair looks for an older one in the table's log.") from problem
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
