@@ -11,7 +11,7 @@ import deltaic
 from deltaic import Check, Repair, Warehouse
 from deltaic.app.aside import set_aside
 from deltaic.app.catalog import LocalCatalog
-from deltaic.errors import MissingError, UnsupportedError
+from deltaic.errors import ExistsError, MissingError, UnsupportedError
 from deltaic.store import log
 from tests.e2e.conftest import report_of, rows
 
@@ -235,6 +235,7 @@ def reopened(wh: Warehouse) -> Warehouse:
     return deltaic.open(root_of(wh))
 
 
+@pytest.mark.long
 def test_a_broken_log_concerns_nobody_else(wh: Warehouse) -> None:
     wh.script(SETUP)
     wh.sql(f"CREATE MATERIALIZED VIEW v AS {BY_K}")
@@ -255,6 +256,8 @@ def test_a_broken_log_concerns_nobody_else(wh: Warehouse) -> None:
             "default.above": "uncertain",
             "default.w": "equal",
         }
+        with pytest.raises(ExistsError, match="a table that cannot be read"):
+            again.sql("CREATE MATERIALIZED VIEW v AS SELECT 1 AS one")
         done = again.repair("v")
         assert (done.action, done.after.verdict) == ("rebuilt", "equal")
         again.sql("INSERT INTO s VALUES (20, 1, 'r', 0.25, 0.5)")
@@ -298,8 +301,17 @@ def test_a_damaged_definition_is_found_in_the_log(wh: Warehouse) -> None:
         done: Repair = wh.repair("v")
         assert (done.action, done.after.verdict) == ("rebuilt", "equal"), statement
         assert rows(wh, "SELECT count(*) FROM v") == [(4,)]
-    for file in (folder(wh, "v") / "_delta_log").glob("*.json"):
-        file.write_text(json.dumps({"commitInfo": {}}))
+
+
+@pytest.mark.long
+def test_a_view_of_which_nothing_is_left_is_refused(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {BY_K}")
+    for file in [file for file in (folder(wh, "v") / "_delta_log").iterdir() if file.is_file()]:
+        if file.suffix == ".json":
+            file.write_text(json.dumps({"commitInfo": {}}))
+        else:
+            file.unlink()
     with pytest.raises(UnsupportedError, match="nothing in its log says what its query was"):
         wh.repair("v")
     with pytest.raises(MissingError):

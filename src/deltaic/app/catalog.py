@@ -31,8 +31,7 @@ from deltaic.errors import (
     SourceError,
 )
 from deltaic.spark.session import LITERALLY
-from deltaic.store.damage import gap_in
-from deltaic.store.log import Log
+from deltaic.store.log import Log, gap_in
 from deltaic.store.quoting import text_literal
 from deltaic.store.table import TableRef, first_line, table_at, table_named
 from deltaic.store.view import with_settings
@@ -304,18 +303,19 @@ class LocalCatalog(Catalog):
                 return self.root / there / name
         raise NameProblem(f"there is no schema {schema}", hint=f"CREATE SCHEMA {schema} makes one.")
 
+    def exists(self, schema: str, name: str) -> str | None:
+        found = super().exists(schema, name)
+        return found or ("a table that cannot be read" if self.is_there(schema, name) else None)
+
     def is_view(self, ref: TableRef) -> bool:
         """What cannot be read is none: nobody else is to stumble over it."""
         try:
-            return PROPERTY in Log(ref, self.spark).snapshot().properties and gap_in(str(ref.path)) is None
+            return PROPERTY in Log(ref, self.spark).snapshot().properties
         except DeltaicError:
             return False
 
     def problem_of(self, schema: str, name: str, folder: Path) -> DeltaicError | None:
         """Why a table, or the definition of the view that it is, cannot be read."""
-        gap = gap_in(str(folder))
-        if gap is not None:
-            return SourceError(f"{schema}.{name} cannot be read: {gap}")
         try:
             properties = Log(table_at(folder, f"{schema}.{name}"), self.spark).snapshot().properties
             if PROPERTY in properties:
@@ -326,12 +326,33 @@ class LocalCatalog(Catalog):
 
     def damaged(self) -> dict[tuple[str, str], DeltaicError]:
         """Tables, too: what cannot be read does not say which of the two it is."""
+        folders = {(schema, name): folder for schema in self.schemas() for name, folder in self.tables(schema)}
         problems = {
-            (schema, name): self.problem_of(schema, name, folder)
-            for schema in self.schemas()
-            for name, folder in self.tables(schema)
+            name: self.gap(table_at(folder, ".".join(name))) or self.problem_of(*name, folder)
+            for name, folder in folders.items()
         }
         return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def gap(self, ref: TableRef) -> SourceError | None:
+        """A commit that is gone since the log was read last."""
+        try:
+            missing = gap_in(str(ref.path), Log(ref, self.spark).version())
+        except SourceError as problem:
+            return problem
+        return None if missing is None else SourceError(f"{ref.name}: version {missing} is missing in its log")
+
+    def definition(self, schema: str, name: str) -> Definition:
+        """Of one that cannot be read, why."""
+        try:
+            return super().definition(schema, name)
+        except MissingError as missing:
+            there = self.is_there(schema, name)
+            problem = self.problem_of(schema, name, self.folder(schema, name)) if there else None
+            raise problem or missing from None
+
+    def is_there(self, schema: str, name: str) -> bool:
+        """Whether a table has that name, readable or not."""
+        return any(there.lower() == schema.lower() for there in self.schemas()) and is_table(self.folder(schema, name))
 
     def view_names(self) -> list[tuple[str, str]]:
         return [
@@ -347,6 +368,9 @@ class LocalCatalog(Catalog):
     def table_ref(self, schema: str, name: str) -> TableRef | None:
         folder = self.folder(schema, name)
         if is_table(folder):
+            problem = self.problem_of(folder.parent.name, folder.name, folder)
+            if problem is not None:
+                raise SourceError(problem.what, hint=problem.hint)
             return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
         if self.exists(schema, name):
             return table_named(self.spark, (schema, name))

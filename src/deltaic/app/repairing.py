@@ -15,7 +15,7 @@ from deltaic.app.definition import PROPERTY, Definition, definition_in
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import DAMAGED, Check, Repair
 from deltaic.app.statements import Executor
-from deltaic.errors import ConfigurationError, DefinitionDamaged, DeltaicError, UnsupportedError
+from deltaic.errors import DefinitionDamaged, DeltaicError, SourceError, UnsupportedError
 from deltaic.store.damage import properties_in
 
 if TYPE_CHECKING:
@@ -74,16 +74,18 @@ class Repairer:
             broken = damaged(self.warehouse).get(_lower(own)) or self.lost(own)
             if broken is None:
                 return self.recompute(self.catalog.definition(*own), force)
+            if not isinstance(broken, DefinitionDamaged | SourceError):
+                raise broken  # it is not damaged: made by a newer Deltaic, say
             definition = self.rebuild(own, broken)
             after = Checker(self.warehouse).check(definition)
             return Repair(definition.full_name, "rebuilt", _unreadable(own, broken), after)
 
-    def lost(self, name: Name) -> ConfigurationError | None:
+    def lost(self, name: Name) -> DefinitionDamaged | None:
         """A table that was a view, and has lost its definition."""
         views = map(_lower, self.catalog.view_names())
         if _lower(name) in views or not isinstance(self.catalog, LocalCatalog) or not _is_view(self.warehouse, name):
             return None
-        return ConfigurationError(f"{'.'.join(name)} has lost the property {PROPERTY}, which holds its query")
+        return DefinitionDamaged(f"{'.'.join(name)} has lost the property {PROPERTY}, which holds its query")
 
     def recompute(self, definition: Definition, force: bool) -> Repair:
         before = Checker(self.warehouse).check(definition)
@@ -108,7 +110,7 @@ class Repairer:
         executor = Executor(self.warehouse)
         self.catalog.hide(*name)
         self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
-        if isinstance(problem, DefinitionDamaged | ConfigurationError):
+        if isinstance(problem, DefinitionDamaged):
             executor.materialize(definition, None, replacing=True)
         else:
             if folder.parent.parent != self.catalog.root:
@@ -121,7 +123,7 @@ class Repairer:
         for properties in properties_in(folder):
             try:
                 found = definition_in(properties, *name)
-            except DeltaicError:
+            except DefinitionDamaged:
                 continue
             if _lower((found.schema, found.name)) == _lower(name):
                 return found

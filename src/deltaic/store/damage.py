@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -48,16 +46,6 @@ def _problems(table: Path, entry: Entry) -> Iterator[str]:
             yield f"the deletion vector of {name} is gone"
         except ValueError as problem:
             yield f"{name}: {problem}"
-
-
-def gap_in(table: str | Path) -> str | None:
-    """What is missing of the log of a table, if something is: every commit after its newest checkpoint is needed."""
-    names = os.listdir(Path(table) / "_delta_log")
-    commits = {int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.json", name)}
-    checkpoints = {int(name[:20]) for name in names if re.match(r"\d{20}\.checkpoint\.", name)}
-    needed = range(max(checkpoints, default=-1) + 1, max(commits | checkpoints, default=-1) + 1)
-    missing = [version for version in needed if version not in commits]
-    return f"version {missing[0]} is missing in its log" if missing else None
 
 
 def properties_in(table: str | Path) -> Iterator[dict[str, str]]:

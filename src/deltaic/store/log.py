@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MARKER = "deltaic"
 """The key under which a commit's userMetadata holds what Deltaic says about it."""
 
-_COMMIT_FILE = re.compile(r"(\d{20})(?:\.json|\.checkpoint\..*parquet|\.checkpoint\..*json)")
+_COMMIT_FILE = re.compile(r"(\d{20})(?:(\.json)|\.checkpoint\..*parquet|\.checkpoint\..*json)")
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,8 @@ class _LocalReader:
             mark = None  # cleaned up, but a checkpoint may still hold the version
         try:
             return _rs_snapshot(self._path, version, mark)
+        except HistoryGone:
+            raise
         except Exception as error:
             self.newest()  # no table at all is another error than a lost version
             raise _gone(self._ref, version, error) from error
@@ -285,6 +287,12 @@ def _parsed_file(file: str, version: int, fingerprint: tuple[int, int, int]) -> 
 
 @functools.lru_cache(maxsize=256)
 def _rs_snapshot(path: str, version: int, fingerprint: tuple[int, int, int] | None) -> Snapshot:
+    missing = gap_in(path, version)
+    if missing is not None:  # delta-rs may not notice, and read a part of the table
+        raise HistoryGone(
+            f"{path}: version {missing} is missing in its log",
+            hint="Bring the file back from a copy. A view can be made anew: deltaic repair.",
+        )
     table = rs.opened(path, version)
     metadata, protocol = table.metadata(), table.protocol()
     actions = pa.table(table.get_add_actions())
@@ -304,6 +312,15 @@ def _rs_snapshot(path: str, version: int, fingerprint: tuple[int, int, int] | No
         bytes=pc.sum(actions["size_bytes"]).as_py() or 0,
         files=actions.num_rows,
     )
+
+
+def gap_in(path: str, version: int) -> int | None:
+    """A commit that is not there and that a version needs: all are needed that come after its newest checkpoint."""
+    found = [match for name in os.listdir(Path(path) / "_delta_log") if (match := _COMMIT_FILE.fullmatch(name))]
+    commits = {int(match[1]) for match in found if match[2]}
+    checkpoints = {int(match[1]) for match in found if not match[2]}
+    last = max((number for number in checkpoints if number <= version), default=-1)
+    return next((number for number in range(last + 1, version + 1) if number not in commits), None)
 
 
 def _rs_statistics(path: str, version: int, wanted: Sequence[str]) -> dict[str, Statistics]:
