@@ -40,8 +40,7 @@ SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
-SHORT = ("joined", "summed", "rest_ranked")
-"""Between them: joins, an outer join, change tables, a set operation, a window and a subquery."""
+SHORT = ("joined", "paired", "without", "ranked", "lonely")
 
 
 class Scenario:
@@ -171,10 +170,10 @@ class Scenario:
 
     def lost_worker(self, views: Views) -> None:
         """A worker ends while a job of a refresh runs."""
-        views.wh.sql("UPDATE u SET w = w + 1 WHERE k < 10")
+        views.wh.sql("UPDATE s SET v = v + 1 WHERE k < 10")
         with self.before(Run, "take", 1, self.lose_worker_in_a_job):
-            views.wh.refresh("summed")
-        views.check("summed")
+            views.wh.refresh("paired")
+        views.check("paired")
         self.cluster.add_worker()
 
     def every_step(self) -> None:

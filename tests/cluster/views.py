@@ -25,9 +25,6 @@ VIEWS = {
     "without": "SELECT k FROM s EXCEPT SELECT k FROM u WHERE w < 9",
     "ranked": "SELECT k, v, x, sum(v) OVER (PARTITION BY k ORDER BY x, v) AS so_far FROM s",
     "lonely": "SELECT k, v FROM s WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.k = s.k AND u.w > 5)",
-    "summed": "SELECT s.k, sum(u.w) AS t, count(*) AS n FROM s LEFT JOIN u ON s.k = u.k GROUP BY s.k",
-    "rest_ranked": "SELECT k, v, sum(v) OVER (PARTITION BY k ORDER BY v) AS so_far FROM"
-    " (SELECT k, v FROM s EXCEPT SELECT k, w FROM u) r WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.k = r.k AND u.w > 9)",
     "above": "SELECT k, v FROM s WHERE v > (SELECT avg(w) / 3 FROM u)",
 }
 PATH = f"{CLOSURE} SELECT x, y FROM path"
