@@ -147,9 +147,3 @@ class ConfigurationError(DeltaicError):
     """A property or argument whose value is not allowed."""
 
     code = "CONFIGURATION"
-
-
-class DefinitionDamaged(ConfigurationError):
-    """The property of a view's table that holds its query is gone, or not what it was."""
-
-    code = "DEFINITION"
