@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType
 
 from deltaic.algebra.nodes import Field
-from deltaic.errors import DeltaicError, NameProblem, ParseError, Position
+from deltaic.errors import DeltaicError, NameProblem, ParseError, Position, UnsupportedError
 from deltaic.sql.parse import Text
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ class Analyzer:
             return self.spark.sql(sql).schema
         except PySparkException as error:
             raise query_error(error, sql) from None
+        except Exception as error:  # what the JVM throws, where Spark has no error of its own for it
+            lines = str(error).splitlines() or [type(error).__name__]
+            told = next((line[2:] for line in lines if line.startswith(": ")), lines[0])
+            raise UnsupportedError(f"Spark cannot analyze the query: {told}") from error
 
     def types(self, sql: str) -> tuple[Field, ...]:
         return fields_of(self.spark.sql(sql).schema)
@@ -61,7 +65,7 @@ _PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 
 def query_error(error: PySparkException, sql: str) -> DeltaicError:
     """Spark's complaint about a query as ours: one line, and where in the text."""
-    message = str(error).split("\n\nJVM stacktrace")[0]
+    message = str(error).split("\n\nJVM stacktrace")[0].strip()
     what = re.sub(r"\s*SQLSTATE: \w+", "", message.split("\n")[0].split(";")[0]).strip()
     condition = error.getCondition() or ""
     kind: type[DeltaicError] = ParseError if condition.startswith("PARSE") else NameProblem
