@@ -336,7 +336,7 @@ def random_program(choice: Choice) -> Program:
     below: tuple[str, ...] = TABLES
     for names in strata:
         for name in names:
-            rules += [_Dice(choice, below, below).rule((name,)) for _ in range(choice.integer(1, 2))]
+            rules.append(_Dice(choice, below, below).rule((name,)))
             rules += [_Dice(choice, below, (*below, *names)).rule((name,)) for _ in range(choice.integer(0, 2))]
         if len(names) > 1:
             rules.append(_Dice(choice, below, (*below, *names)).rule(names))
@@ -345,12 +345,12 @@ def random_program(choice: Choice) -> Program:
 
 
 def altered(choice: Choice, program: Program) -> Program:
-    """A rule less, of a predicate that has others to begin with; or one more."""
+    """A rule less, but not that which a predicate begins with; or one more."""
+    first = {name: next(r for r in program.rules if r.heads[0].name == name) for name in program.predicates}
+    others = [rule for rule in program.rules if rule not in first.values()]
     rules = list(program.rules)
-    heads = [head.name for rule in rules for head in rule.heads]
-    places = [n for n, rule in enumerate(rules) if n and all(heads.count(h.name) > 2 for h in rule.heads)]
-    if places and choice.chance(60):
-        del rules[choice.pick(places)]
+    if others and choice.chance(60):
+        rules.remove(choice.pick(others))
     if choice.chance(60):
         last = program.strata[-1]
         below = (*TABLES, *(name for names in program.strata[:-1] for name in names))
@@ -385,7 +385,7 @@ class _Dice:
         kinds: list[tuple[int, Callable[[], Expr]]] = [
             (6, lambda: one),
             (2, lambda: Sum(Sum(one, "+", other), "%", 4)),
-            (1, lambda: Sum(self.aggregate(), "%", 5)),
+            (2, lambda: Sum(self.aggregate(), "%", 5)),
             (1, lambda: 2),
         ]
         return self.choice.weighted(kinds)()
@@ -393,7 +393,7 @@ class _Dice:
     def body(self) -> list[Literal]:
         self.bound += [self.new(), self.new()]
         body: list[Literal] = [Atom(self.choice.pick(self.read), tuple(self.bound))]
-        body += [self.literal() for _ in range(self.choice.integer(0, 2))]
+        body += [self.literal() for _ in range(self.choice.weighted([(1, 0), (3, 1), (1, 2)]))]
         return body if self.choice.chance(50) else body[::-1]
 
     def literal(self) -> Literal:
@@ -418,7 +418,7 @@ class _Dice:
     def either(self) -> Either:
         """Alternatives that all bind a new variable, some of them another one."""
         new, found = self.new(), []
-        for _ in range(self.choice.integer(2, 3)):
+        for _ in range(self.choice.weighted([(4, 2), (1, 3)])):
             alternative: list[Literal] = [Atom(self.choice.pick(self.read), (self.any_bound(), new))]
             if self.choice.chance(30):
                 alternative.append(Atom(self.choice.pick(self.read), (new, self.choice.pick(["_", self.new()]))))
@@ -460,7 +460,7 @@ class _Dice:
         group = self.choice.pick(["_", self.any_bound(), self.any_bound()])
         function = self.choice.pick(("count", "sum", "min", "max"))
         body = [self.inner(group, value) for _ in range(self.choice.integer(1, 2))]
-        if self.choice.chance(40):
+        if self.choice.chance(60):
             body.append(Either(tuple((self.inner(group, value),) for _ in range(2))))
         if self.choice.chance(20):
             body.append(Compared(value, "<", 3))

@@ -247,6 +247,8 @@ ANSWERS = [
     ("p(S, N) :- N = count : { link(S, X, _) ; link(X, S, _) }.", {("a", 2), ("b", 3), ("c", 3), ("d", 2), ("e", 2)}),
     ("p(N) :- N = count : { node(X) ; link(X, _, _) ; X = 'z' }.", {(6,)}),
     ("p(N) :- N = sum C : { link(_, X, C), (blocked(X) ; X = 'e' ; X = 'd') }.", {(1 + 5 + 1,)}),
+    ("p(N) :- N = count : { link(_, _, C), (C = 1 ; C = 5) }.", {(4,)}),
+    ("p(N) :- N = count : { link(X, _, _) ; node(X) }.", {(5,)}),
     ("p(M) :- M = max C : { link(_, 'd', C) ; link('b', _, C) }.", {(5,)}),
     ("p(N) :- N = count : { (node(X) ; node(X)), (blocked(Y) ; Y = 'e') }.", {(5,)}),
     ("p(X) :- X = 1 + count : { node(_) } * 2.", {(11,)}),
