@@ -249,6 +249,7 @@ ANSWERS = [
     ("p(N) :- N = sum C : { link(_, X, C), (blocked(X) ; X = 'e' ; X = 'd') }.", {(1 + 5 + 1,)}),
     ("p(N) :- N = count : { link(_, _, C), (C = 1 ; C = 5) }.", {(4,)}),
     ("p(N) :- N = count : { link(X, _, _) ; node(X) }.", {(5,)}),
+    ("p(N, M) :- N = max 7 : { blocked(X) ; node(X) }, M = sum 7 : { blocked(X) ; node(X) }.", {(7, 35)}),
     ("p(M) :- M = max C : { link(_, 'd', C) ; link('b', _, C) }.", {(5,)}),
     ("p(N) :- N = count : { (node(X) ; node(X)), (blocked(Y) ; Y = 'e') }.", {(5,)}),
     ("p(X) :- X = 1 + count : { node(_) } * 2.", {(11,)}),
