@@ -155,6 +155,62 @@ def test_a_file_makes_a_view(wh: Warehouse, tmp_path: Path) -> None:
     assert wh.datalog(file) == wh.datalog(str(file)) == ["tc", "apart"]
 
 
+def test_a_file_alters_a_view(wh: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(wh)
+    monkeypatch.chdir(tmp_path)
+    rules = "tc(X, Y) :- link(X, Y, _) ; tc(X, Z), (link(Z, Y, _), !blocked(Z){}).\n"
+    Path("tc.dl").write_text(rules.format(""))
+    wh.sql("CREATE MATERIALIZED VIEW tc FROM 'tc.dl'")
+    check(wh, {"tc": reach(links(wh), {"c"})["tc"]})
+    Path("tc.dl").write_text(rules.format(" ; link(Z, Y, _), Z = 'c'") + "tc(X, X) :- blocked(X).")
+    alter = "ALTER MATERIALIZED VIEW tc FROM 'tc.dl'"
+    assert "by dred (0 rules removed, 2 added)" in wh.explain(alter)
+    assert "by dred (0 rules removed, 2 added)" in str(rows(wh, f"EXPLAIN {alter}"))
+    wh.sql(alter)
+    assert wh.history("tc")[0]["technique"] == "dred (0 rules removed, 2 added)"
+    check(wh, {"tc": reach(links(wh), set())["tc"] | {("c", "c")}})
+    Path("tc.dl").write_text(rules.format(""))
+    wh.sql(alter)
+    assert wh.history("tc")[0]["technique"] == "dred (2 rules removed, 0 added)"
+    wh.sql("DELETE FROM blocked")
+    assert [report.technique for report in wh.refresh_all()] == ["dred"]
+    check(wh, {"tc": reach(links(wh), set())["tc"]})
+    Path("tc.dl").write_text("tc(X, Y) :- link(X, Y, Z) ;\n  node(X, Y).")
+    with pytest.raises(NameProblem, match=r"tc\.dl: there is no predicate node.*line 2, column 3"):
+        wh.sql(alter)
+    with pytest.raises(MissingError, match="none"):
+        wh.sql("ALTER MATERIALIZED VIEW none FROM 'tc.dl'")
+    Path("tc.dl").write_text("p(1).")
+    with pytest.raises(NameProblem, match="no rule for tc"):
+        wh.sql(alter)
+
+
+TEXTS = [
+    "it's",
+    'a "b"',
+    "\\",
+    "\\' OR 1 = 1 --",
+    "a\nb\r\tc",
+    "${spark.sql.ansi.enabled}",
+    "`x`; /* y */",
+    "%_{} :p ?",
+]
+
+
+def test_texts_and_names_are_what_they_are(wh: Warehouse) -> None:
+    """Whatever they would mean in SQL."""
+    wh.sql("CREATE TABLE `order` (`select` STRING)")
+    wh.sql("INSERT INTO `order` VALUES ('it\\'s'), ('no')")
+    facts = "".join(f"Table({json.dumps(text)}). " for text in TEXTS)
+    program = f".decl Table(from: symbol) {facts} group(where) :- order(where), TABLE(where). .output Table, group"
+    assert wh.datalog(program) == ["Table", "group"]
+    assert wh.table("`table`").columns == ["from"]
+    check(wh, {"`table`": {(text,) for text in TEXTS}, "`group`": {("it's",)}})
+    wh.sql("DELETE FROM `order` WHERE `select` <> 'no'")
+    wh.refresh_all()
+    check(wh, {"`table`": {(text,) for text in TEXTS}, "`group`": set()})
+
+
 @pytest.mark.local
 def test_the_command(wh: Warehouse, tmp_path: Path) -> None:
     fill(wh)

@@ -3,7 +3,7 @@
 import pytest
 
 from deltaic.errors import DatalogError, DeltaicError, NameProblem, ParseError, Position, UnsupportedError
-from deltaic.sql.datalog import Aggregate, Atom, Comparison, Constant, Not
+from deltaic.sql.datalog import Aggregate, Atom, Comparison, Constant, Not, Program
 from deltaic.sql.datalog_parse import parse_program
 
 
@@ -29,6 +29,10 @@ p(X) :- /* inside
     X % 2 = 1. # so
 q(3)."""
     assert [clause.text.split(":-")[0].strip() for clause in parse_program(text).clauses] == ["p(1).", "p(X)", "q(3)."]
+
+
+def test_a_program_may_have_nothing_in_it() -> None:
+    assert parse_program("") == parse_program("% nothing\n/* at */ // all\n#") == Program((), (), (), ())
 
 
 def test_both_spellings_of_negation_and_conjunction() -> None:

@@ -10,7 +10,8 @@ from deltaic.sql.parse import parse_query
 from deltaic.sql.render import render
 from tests.lab import case
 from tests.lab.choice import SeededChoice
-from tests.lab.datalog_programs import TABLES, Program, altered, meaning, random_program
+from tests.lab.datalog_meaning import meaning
+from tests.lab.datalog_programs import TABLES, Program, altered, random_program
 from tests.lab.duck import Duck
 from tests.lab.histories import random_history, random_row
 from tests.lab.keeper import DuckCatalog

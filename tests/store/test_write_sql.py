@@ -11,6 +11,7 @@ from deltaic.store.write_sql import OP, append_sql, create_sql, keys_as_literals
 def test_nothing_escapes_from_a_name_or_a_text() -> None:
     assert quoted("a`b; DROP") == "`a``b; DROP`"
     assert text_literal("it's \\") == "'it\\'s \\\\'"
+    assert text_literal("${spark.app.name}") == "'$\\{spark.app.name}'"
     assert rs_quoted('a"b') == '"a""b"'
 
 

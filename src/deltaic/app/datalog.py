@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.errors import PySparkException
 
+from deltaic.app.altering import altered_definition
 from deltaic.app.definition import Definition
 from deltaic.app.sources import SourceCatalog
 from deltaic.app.statements import Executor
@@ -51,9 +52,11 @@ def program_in(text_or_path: str | os.PathLike[str]) -> str:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except OSError as problem:
         raise MissingError(f"{file} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError as problem:
+        raise ParseError(f"{file} is not a text in UTF-8: {problem.reason}, {problem.start} bytes in") from None
 
 
 def make_views(warehouse: Warehouse, text: str) -> list[str]:
@@ -71,33 +74,39 @@ def make_views(warehouse: Warehouse, text: str) -> list[str]:
     return [view.query.name for view in views]
 
 
-def with_query(warehouse: Warehouse, create: CreateView) -> CreateView:
-    """CREATE MATERIALIZED VIEW ... FROM 'file.dl' as ... AS query, with all that the predicate needs inside."""
-    if create.program is None:
-        return create
-    text = _read(Path(create.program))
+FromProgram = TypeVar("FromProgram", CreateView, AlterView)
+
+
+def with_query(warehouse: Warehouse, statement: FromProgram) -> FromProgram:
+    """CREATE or ALTER MATERIALIZED VIEW ... FROM 'file.dl' as ... AS query, with all that this needs inside."""
+    if statement.program is None:
+        return statement
+    there = isinstance(statement, AlterView)
+    old = warehouse.catalog.definition(*warehouse.catalog.qualified(statement.name)) if there else None
+    text = _read(Path(statement.program))
     try:
-        query = _query_of(warehouse, text, create.name[-1])
+        query = _query_of(warehouse, text, statement.name[-1], old)
     except DeltaicError as problem:
         if problem.at is None:
             raise
-        raise type(problem)(f"{create.program}: {problem.what}", at=problem.at, hint=problem.hint) from None
-    return replace(create, query=query.sql, program=None)
+        raise type(problem)(f"{statement.program}: {problem.what}", at=problem.at, hint=problem.hint) from None
+    return replace(statement, query=query.sql, program=None)
 
 
-def _query_of(warehouse: Warehouse, text: str, name: str) -> ViewQuery:
-    program = read_program(warehouse, text)
+def _query_of(warehouse: Warehouse, text: str, name: str, old: Definition | None) -> ViewQuery:
+    """A view that is there keeps the settings that it was made under, and so the meaning of names."""
+    program = read_program(warehouse, text, old.current_schema if old else None)
     if name.lower() not in program.derived:
         known = ", ".join(derived.name for derived in program.derived.values())
         raise NameProblem(f"the program has no rule for {name}", hint=f"It has rules for {known}.")
     query = view_query(program, name.lower())
-    _check_query(warehouse, query)
+    _check_query(warehouse, query, old)
     return query
 
 
-def read_program(warehouse: Warehouse, text: str) -> Checked:
+def read_program(warehouse: Warehouse, text: str, schema: str | None = None) -> Checked:
     with forked(warehouse.spark) as session:
-        session.catalog.setCurrentDatabase(warehouse.catalog.current_schema())
+        session.catalog.setCurrentDatabase(schema or warehouse.catalog.current_schema())
         world = SourceCatalog(warehouse.catalog, session, lambda schema, name: ())
 
         def table(name: str) -> Table | None:
@@ -109,10 +118,11 @@ def read_program(warehouse: Warehouse, text: str) -> Checked:
         return checked(parse_program(text), table)
 
 
-def _check_query(warehouse: Warehouse, query: ViewQuery) -> None:
+def _check_query(warehouse: Warehouse, query: ViewQuery, old: Definition | None = None) -> None:
     """With all that it needs inside: the views that it is to read are not there yet."""
     with _by_rule(query):
-        warehouse.compile_new(warehouse.new_definition(CreateView((query.name,), query.sql)))
+        created = CreateView((query.name,), query.sql)
+        warehouse.compile_new(altered_definition(old, query.sql) if old else warehouse.new_definition(created))
 
 
 @contextmanager

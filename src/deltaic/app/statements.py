@@ -145,6 +145,7 @@ class Executor:
 
     def alter(self, statement: AlterView) -> DataFrame:
         with self.warehouse.lock():
+            statement = self.warehouse.with_query(statement)
             schema, name = self.catalog.qualified(statement.name)
             old = self.catalog.definition(schema, name)
             alteration = self.warehouse.alteration(old, statement.query)

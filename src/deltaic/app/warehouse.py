@@ -22,7 +22,7 @@ from deltaic.app.catalog import Catalog, LocalCatalog, path_source
 from deltaic.app.checking import ROWS_SHOWN, Checker
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
-from deltaic.app.datalog import make_views, program_in, with_query
+from deltaic.app.datalog import FromProgram, make_views, program_in, with_query
 from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import ESCAPED, Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_alter, explain_create, explain_refresh
@@ -488,15 +488,16 @@ class Warehouse:
     def explain_create(self, create: CreateView) -> str:
         return explain_create(self.compile_new(self.new_definition(self.with_query(create))))
 
-    def with_query(self, create: CreateView) -> CreateView:
+    def with_query(self, statement: FromProgram) -> FromProgram:
         """The statement with its query, which may be in a Datalog file."""
-        return with_query(self, create)
+        return with_query(self, statement)
 
     def alteration(self, old: Definition, query: str) -> Alteration:
         return Alteration(self, old, self.compile_new(altered_definition(old, query)))
 
     def explain_alter(self, alter: AlterView) -> str:
-        alteration = self.alteration(self.catalog.definition(*self.catalog.qualified(alter.name)), alter.query)
+        query = self.with_query(alter).query
+        alteration = self.alteration(self.catalog.definition(*self.catalog.qualified(alter.name)), query)
         return explain_alter(alteration.plan(), alteration.new)
 
     def explain_refresh(self, name: str) -> str:

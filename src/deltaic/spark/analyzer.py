@@ -52,12 +52,16 @@ class Analyzer:
         Spark runs a statement as soon as it sees one. In parentheses there can be queries only."""
         try:
             return self.spark.sql(f"{_AROUND}{query}\n)").schema
-        except Exception as error:  # a classic session hands errors of Java's on as they are
+        except PySparkException as error:
             if is_too_deep(error):
                 raise ParseError("Spark has not enough stack for the query", hint=STACK) from None
-            if isinstance(error, PySparkException):
-                raise query_error(error, query, len(_AROUND)) from None
-            raise
+            raise query_error(error, query, len(_AROUND)) from None
+        except Exception as error:  # what the JVM throws, where Spark has no error of its own for it
+            if is_too_deep(error):
+                raise ParseError("Spark has not enough stack for the query", hint=STACK) from None
+            lines = str(error).splitlines() or [type(error).__name__]
+            told = next((line[2:] for line in lines if line.startswith(": ")), lines[0])
+            raise UnsupportedError(f"Spark cannot analyze the query: {told}") from error
 
     def types(self, sql: str) -> tuple[Field, ...]:
         return fields_of(self.own_schema(sql))

@@ -128,8 +128,8 @@ class _Marks:
         tokens = list(stream)
         brackets = [_Bracket()]
         before = "."
-        for token, after in zip(tokens, [*tokens[1:], None], strict=True):
-            here = brackets[-1]
+        for place, token in enumerate(tokens):
+            here, after = brackets[-1], next(iter(tokens[place + 1 : place + 2]), None)
             if token.type == "NAME" and token == "not" and _begins(before, here) and _may_be_negated(after):
                 token.type = "NOT"
             if token.type == "NAME":

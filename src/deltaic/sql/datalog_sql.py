@@ -313,8 +313,9 @@ class _Rule:
             return self.body(literal.bodies[0], as_sets=matter)
         bodies = [self.body(body) for body in literal.bodies]
         needed = {v.name for v in (*variables(literal.value), *(literal.groups or ()))}
-        bound = set.intersection(*(set(body.values) for body in bodies))
-        names = [name for name in bodies[0].values if name in (bound if matter else needed)]
+        if matter or not needed:
+            needed = set.intersection(*(set(body.values) for body in bodies))
+        names = [name for name in bodies[0].values if name in needed]
         selects = [
             f"SELECT {', '.join(f'{body.values[name].sql} AS x{n}' for n, name in enumerate(names))}{body.sql}"
             for body in bodies

@@ -152,8 +152,18 @@ class _Parser:
         if not self.take("ALTER", "MATERIALIZED", "VIEW"):
             return None
         name = self.name()
-        self.need("AS")
+        if self.take("FROM"):
+            program = self.program()
+            return AlterView(name, "", program)
+        if not self.take("AS"):
+            self.fail("AS or FROM is expected")
         return AlterView(name, self.rest())
+
+    def program(self) -> str:
+        """The file of a Datalog program, with which a statement ends."""
+        file = self.string()
+        self.done()
+        return file
 
     def statement(self) -> Statement:
         if self.take("EXPLAIN"):
@@ -258,9 +268,7 @@ class _Parser:
         name = self.name()
         clauses = _Clauses(self)
         clauses.read()
-        program = self.string() if clauses.from_program else None
-        if program is not None:
-            self.done()
+        program = self.program() if clauses.from_program else None
         return CreateView(
             name,
             self.rest() if program is None else "",

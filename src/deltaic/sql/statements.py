@@ -54,6 +54,8 @@ class ExplainRefresh:
 class AlterView:
     name: tuple[str, ...]
     query: str
+    program: str | None = None
+    """As of CreateView."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ def quoted_list(names: Iterable[str], owner: str | None = None) -> str:
 
 
 def text_literal(text: str) -> str:
-    """A string literal for Spark SQL, under its default escaping of backslashes."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A string literal for Spark SQL, under its default escaping of backslashes.
+
+    Spark puts its settings in the place of ${name}, inside of literals too; not where the brace is escaped."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{") + "'"
 
 
 def rs_quoted(name: str) -> str:
