@@ -118,8 +118,7 @@ def fork(session: SparkSession) -> SparkSession:
         clone: SparkSession = remote.cloneSession()
         for key in _OF_ONE_STATEMENT:
             clone.conf.unset(key)
-        for key, value in LITERALLY.items():
-            clone.conf.set(key, value)
+        _set_literally(clone)
         clone.conf.set(*_BROADCAST)
         return clone
     child = session.newSession()
@@ -127,13 +126,19 @@ def fork(session: SparkSession) -> SparkSession:
     child.conf.set(*_WHOLE_PATHS_IN_PLANS)
     child.conf.set(*_LOCAL_ROWS)
     child.conf.set(*_BROADCAST)
-    for key, value in LITERALLY.items():
-        child.conf.set(key, value)
+    _set_literally(child)
     here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
     if here != (child.catalog.currentCatalog(), child.catalog.currentDatabase()):
         child.catalog.setCurrentCatalog(here[0])
         child.catalog.setCurrentDatabase(here[1])
     return child
+
+
+def _set_literally(session: SparkSession) -> None:
+    """Only what is otherwise: one of them is deprecated, and a Connect session warns whoever sets it."""
+    for key, value in LITERALLY.items():
+        if session.conf.get(key, None) != value:
+            session.conf.set(key, value)
 
 
 def release(forked: SparkSession) -> None:

@@ -299,9 +299,10 @@ def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> 
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Settings for one statement. Left set, they would land on the session's next one too."""
     before = {name: session.conf.get(name, None) for name in settings}
+    before = {name: old for name, old in before.items() if old != settings[name]}
     try:
-        for name, value in settings.items():
-            session.conf.set(name, value)
+        for name in before:
+            session.conf.set(name, settings[name])
         yield
     finally:
         for name, old in before.items():
