@@ -84,5 +84,6 @@ def test_random_programs(first_seed: int, duck: Duck) -> None:
     for seed in range(first_seed, first_seed + SHARE):
         try:
             run(duck, seed)
-        except NotLowered as refusal:  # it would be recomputed
-            assert refusal.reason.code is Code.TOO_LARGE, seed
+        except NotLowered as refusal:
+            if refusal.reason.code is not Code.TOO_LARGE:  # such a one is recomputed
+                raise
