@@ -80,10 +80,15 @@ def run(duck: Duck, seed: int) -> None:
         kept.check_meaning(seed)
 
 
+def run_if_kept(duck: Duck, seed: int) -> None:
+    """A program that is too large to be kept is recomputed."""
+    try:
+        run(duck, seed)
+    except NotLowered as refusal:
+        if refusal.reason.code is not Code.TOO_LARGE:
+            raise
+
+
 def test_random_programs(first_seed: int, duck: Duck) -> None:
     for seed in range(first_seed, first_seed + SHARE):
-        try:
-            run(duck, seed)
-        except NotLowered as refusal:
-            if refusal.reason.code is not Code.TOO_LARGE:  # such a one is recomputed
-                raise
+        run_if_kept(duck, seed)
