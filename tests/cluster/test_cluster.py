@@ -31,6 +31,7 @@ def run(cluster: Cluster, tables: Path, *parts: str, ends: int = 0) -> dict[str,
     return json.loads(done.stdout.splitlines()[-1]) if ends == 0 else {}
 
 
+@pytest.mark.long
 def test_views_of_all_kinds_and_lost_executors(cluster: Cluster, tmp_path: Path) -> None:
     told = run(cluster, tmp_path / "tables", "kinds", "local")
     assert told["kills"] >= 3
