@@ -30,7 +30,7 @@ from deltaic.errors import (
     NameProblem,
     SourceError,
 )
-from deltaic.spark.session import LITERALLY
+from deltaic.spark.session import literally
 from deltaic.store.log import Log, gap_in
 from deltaic.store.quoting import text_literal
 from deltaic.store.table import TableRef, first_line, table_at, table_named
@@ -145,7 +145,7 @@ class Catalog(ABC):
 
     def run(self, sql: str) -> None:
         """A statement of Deltaic's own in the user's session: what is quoted in it stays as it is."""
-        with with_settings(self.spark, LITERALLY):
+        with with_settings(self.spark, literally(self.spark)):
             self.spark.sql(sql)
 
     def unregister(self, schema: str, name: str) -> None:

@@ -43,7 +43,7 @@ _LOCAL_ROWS = ("spark.sql.execution.arrow.localRelationThreshold", "1MB")
 
 # What is quoted stays as it is: Spark would put the value of an environment variable in the place of `${env:NAME}`, in
 # literals and names too, and with the other one set a backslash before a quote would be part of a literal.
-LITERALLY = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escapedStringLiterals": "false"}
+_LITERALLY = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escapedStringLiterals": "false"}
 
 # A delta meets tables many times its size: sending it to where they are is cheaper than sorting both.
 _BROADCAST = ("spark.sql.autoBroadcastJoinThreshold", "64MB")
@@ -134,11 +134,15 @@ def fork(session: SparkSession) -> SparkSession:
     return child
 
 
+def literally(session: SparkSession) -> dict[str, str]:
+    """What must be set for texts to stay as they are. Of what is so already nothing: one of these settings is
+    deprecated, and a Connect session warns whoever sets it."""
+    return {key: value for key, value in _LITERALLY.items() if session.conf.get(key) != value}
+
+
 def _set_literally(session: SparkSession) -> None:
-    """Only what is otherwise: one of them is deprecated, and a Connect session warns whoever sets it."""
-    for key, value in LITERALLY.items():
-        if session.conf.get(key, None) != value:
-            session.conf.set(key, value)
+    for key, value in literally(session).items():
+        session.conf.set(key, value)
 
 
 def release(forked: SparkSession) -> None:
