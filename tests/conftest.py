@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from pyspark.sql import SparkSession
 
 from deltaic.errors import SetupError
 from deltaic.spark.jars import postgres_jars
 from deltaic.spark.session import local_session
+
+# Machines are noisy: how long a case takes says nothing.
+hypothesis_settings.register_profile("deltaic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis_settings.load_profile("deltaic")
 
 CONNECT_PORT = "spark.connect.grpc.binding.port"
 
