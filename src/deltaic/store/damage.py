@@ -51,8 +51,10 @@ def _problems(table: Path, entry: Entry) -> Iterator[str]:
 def properties_in(table: str | Path) -> Iterator[dict[str, str]]:
     """The table's properties as its log states them, newest first, as far as it can be read."""
     log = Path(table) / "_delta_log"
-    for file in sorted((*log.glob("*.json"), *log.glob("*.checkpoint*.parquet")), reverse=True):
-        yield from _checkpointed(file) if file.suffix == ".parquet" else _committed(file)
+    read = {".json": _committed, ".parquet": _checkpointed, ".crc": _summed}
+    files = (*log.glob("[0-9]*.json"), *log.glob("[0-9]*.checkpoint*.parquet"), *log.glob("[0-9]*.crc"))
+    for file in sorted(files, reverse=True):
+        yield from read[file.suffix](file)
 
 
 def _committed(file: Path) -> Iterator[dict[str, str]]:
@@ -70,3 +72,11 @@ def _checkpointed(file: Path) -> list[dict[str, str]]:
     except (pa.ArrowException, OSError):
         return []
     return [dict(row["configuration"]) for row in rows if row is not None and row["configuration"]]
+
+
+def _summed(file: Path) -> list[dict[str, str]]:
+    """Beside a commit stands what the table is after it, though the commit itself may be gone."""
+    try:
+        return [json.loads(file.read_text("utf-8"))["metadata"]["configuration"]]
+    except (ValueError, KeyError, TypeError):
+        return []
