@@ -8,7 +8,7 @@ import pytest
 from deltaic.app.definition import PROPERTY, Definition
 from deltaic.app.names import check_name
 from deltaic.errors import ConfigurationError, NameProblem
-from deltaic.store.log import MARKER, parse_commit
+from deltaic.store.commit import MARKER, parse_commit
 from deltaic.store.progress import Progress, SourceState
 
 GOOD = Definition("default", "v", "SELECT a FROM t", columns=("a",), lag="5 minutes", keys={"t": ("a",)})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from deltaic.app.catalog import LocalCatalog
+from deltaic.app.local_catalog import LocalCatalog
 from deltaic.app.unfinished import sweep, write_whole
 from deltaic.store.lock import refresh_lock
 

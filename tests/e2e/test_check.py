@@ -10,9 +10,9 @@ import pytest
 import deltaic
 from deltaic import Check, Repair, Warehouse
 from deltaic.app.aside import set_aside
-from deltaic.app.catalog import LocalCatalog
+from deltaic.app.local_catalog import LocalCatalog
 from deltaic.errors import ExistsError, MissingError, UnsupportedError
-from deltaic.store import log
+from deltaic.store import log_readers
 from tests.e2e.conftest import report_of, rows
 
 SETUP = """
@@ -245,7 +245,7 @@ def test_a_broken_log_concerns_nobody_else(wh: Warehouse) -> None:
     wh.script(CHANGE)
     wh.refresh("v")
     (place / "_delta_log" / f"{0:020}.json").unlink()
-    log._rs_snapshot.cache_clear()  # as in another process
+    log_readers._rs_snapshot.cache_clear()  # as in another process
     with reopened(wh) as again:
         assert [view["view"] for view in again.views()] == ["default.above", "default.w"]
         report_of(again, "w")

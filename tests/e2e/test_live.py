@@ -10,8 +10,8 @@ import pytest
 
 import deltaic
 from deltaic import Check, Report, Warehouse
-from deltaic.app.catalog import LocalCatalog
 from deltaic.app.clock import Clock
+from deltaic.app.local_catalog import LocalCatalog
 from deltaic.app.unfinished import Notes
 from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark

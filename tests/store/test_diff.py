@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from deltaic.store.commit import Commit, FileAction
 from deltaic.store.diff import differing_files, reads_only
-from deltaic.store.log import Commit, FileAction
 from deltaic.store.table import Snapshot
 
 

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltaic.errors import HistoryGone, SourceError
-from deltaic.store.log import Log, last_commit_with_marker, parse_commit
+from deltaic.store.commit import parse_commit
+from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.table import TableRef, features, table_at, table_named
 from tests.store.tables import make_table
 

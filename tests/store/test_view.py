@@ -20,7 +20,7 @@ from deltaic.spark.session import forked
 from deltaic.store import rs_write
 from deltaic.store.arrow import arrow_schema, arrow_to_spark
 from deltaic.store.change import is_history_gone
-from deltaic.store.log import Commit
+from deltaic.store.commit import Commit
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.quoting import quoted
 from deltaic.store.table import table_at

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltaic.app.catalog import CAPTURED, LocalCatalog
+from deltaic.app.catalog import CAPTURED
 from deltaic.app.live import LiveTable, capture_name
+from deltaic.app.local_catalog import LocalCatalog
 from deltaic.errors import DependencyError, ExistsError, MissingError, UnsupportedError
 from deltaic.spark.session import add_postgres_driver
 from deltaic.store.postgres import PostgresTable

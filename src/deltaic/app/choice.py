@@ -18,7 +18,8 @@ from deltaic.plan.cost import WRITTEN, Learnt, Past, Predicted, price_of_full
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.steps import SourceRead, StoredView
 from deltaic.sql.statements import Policy
-from deltaic.store.log import Commit, Log
+from deltaic.store.commit import Commit
+from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 
 _LOOKED_BACK = 20

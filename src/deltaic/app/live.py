@@ -30,7 +30,8 @@ from deltaic.app.settings import Settings
 from deltaic.errors import CaptureLost, ConfigurationError, HistoryGone
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.captured_log import ORDER, XID, CapturedLog, CaptureMark
-from deltaic.store.log import Commit, Log
+from deltaic.store.commit import Commit
+from deltaic.store.log import Log
 from deltaic.store.postgres import PostgresTable, Server, connect
 from deltaic.store.postgres_capture import Capture, open_capture
 from deltaic.store.postgres_read import LiveRead

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltaic.app.aside import set_aside
-from deltaic.app.catalog import KEPT_DELTA, LocalCatalog
+from deltaic.app.catalog import KEPT_DELTA
 from deltaic.app.checking import Checker
 from deltaic.app.definition import PROPERTY, Definition, definition_in
+from deltaic.app.local_catalog import LocalCatalog
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import DAMAGED, Check, Repair
 from deltaic.app.statements import Executor

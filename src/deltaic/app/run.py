@@ -47,7 +47,7 @@ from deltaic.spark.metrics import measure
 from deltaic.spark.session import spare_subqueries
 from deltaic.sql.statements import Policy
 from deltaic.store.arrow import arrow_to_spark
-from deltaic.store.log import Commit
+from deltaic.store.commit import Commit
 from deltaic.store.marks import Found
 
 if TYPE_CHECKING:

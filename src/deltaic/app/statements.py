@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Reason
 from deltaic.app.altering import altered_definition
-from deltaic.app.catalog import KEPT_DELTA, LocalCatalog, path_source
+from deltaic.app.catalog import KEPT_DELTA, path_source
 from deltaic.app.choice import first_price
 from deltaic.app.compile import Compiled
 from deltaic.app.decide import Planner, first_reads
 from deltaic.app.definition import Definition
 from deltaic.app.here import evaluated
 from deltaic.app.live import LiveStates
+from deltaic.app.local_catalog import LocalCatalog
 from deltaic.app.names import check_name
 from deltaic.app.stored import create_sql, progress_of, recompute_sql, with_depth
 from deltaic.errors import (

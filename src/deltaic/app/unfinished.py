@@ -26,7 +26,7 @@ from deltaic.store.postgres_capture import drop_capture
 from deltaic.store.table import first_line, table_at
 
 if TYPE_CHECKING:
-    from deltaic.app.catalog import LocalCatalog
+    from deltaic.app.local_catalog import LocalCatalog
 
 _log = logging.getLogger(__name__)
 Told = Mapping[str, str]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from deltaic.app.altering import Alteration, altered_definition
 from deltaic.app.apply import Applier
 from deltaic.app.attach import attach, detach
-from deltaic.app.catalog import Catalog, LocalCatalog, path_source
+from deltaic.app.catalog import Catalog, path_source
 from deltaic.app.checking import ROWS_SHOWN, Checker
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
@@ -27,6 +27,7 @@ from deltaic.app.decide import Plan, Planner, evaluated_under
 from deltaic.app.definition import ESCAPED, Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_alter, explain_create, explain_refresh
 from deltaic.app.live import Captures, LiveTable
+from deltaic.app.local_catalog import LocalCatalog
 from deltaic.app.looking import Looker
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher

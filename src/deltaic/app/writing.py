@@ -19,7 +19,7 @@ from deltaic.plan.program import ARTIFACT, OP
 from deltaic.plan.rounds import Told
 from deltaic.plan.steps import WriteView
 from deltaic.store.arrow import arrow_to_spark
-from deltaic.store.log import Commit
+from deltaic.store.commit import Commit
 from deltaic.store.marks import Found
 from deltaic.store.progress import Progress
 from deltaic.store.view import plain_timestamps

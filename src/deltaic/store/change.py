@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 from deltaic.errors import HistoryGone, SourceError
 from deltaic.store import rs
 from deltaic.store.arrow import without_views
+from deltaic.store.commit import Commit, FileAction
 from deltaic.store.diff import differing_files, reads_only
-from deltaic.store.log import Commit, FileAction, Log
+from deltaic.store.log import Log
 from deltaic.store.quoting import quoted, quoted_list, text_literal
 from deltaic.store.state import read_difference_rs, why_no_rs_state
 from deltaic.store.table import Snapshot, TableRef, data_of

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltaic.store.log import Commit, FileAction
+from deltaic.store.commit import Commit, FileAction
 from deltaic.store.quoting import quoted, text_literal
 from deltaic.store.table import Snapshot, physical_name
 

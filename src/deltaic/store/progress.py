@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from deltaic.store.log import MARKER, Commit, Log
+from deltaic.store.commit import MARKER, Commit
+from deltaic.store.log import Log
 
 
 @dataclass(frozen=True)

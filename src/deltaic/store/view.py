@@ -14,8 +14,9 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from deltaic.errors import ConcurrentRefresh, ExistsError, SourceError, UnsupportedError
 from deltaic.store import marks, rs_write, write_sql
 from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.commit import Commit
 from deltaic.store.lock import refresh_lock
-from deltaic.store.log import Commit, Log, last_commit_with_marker
+from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
 from deltaic.store.write_sql import OP
