@@ -185,10 +185,11 @@ def refresh(
 def _refreshed(wh: Warehouse, names: list[str], full: bool, as_of: int | str | None) -> list[Report]:
     if not names:
         return wh.refresh_all(full=full)
+    from deltaic.app.pipeline import Pipeline
     from deltaic.app.progress import progress_bar
 
     wanted = {wh.definition(name).full_name: name for name in names}
-    order = [wanted[d.full_name] for d in wh.in_order() if d.full_name in wanted]
+    order = [wanted[d.full_name] for d in Pipeline(wh).in_order() if d.full_name in wanted]
     reports: list[Report] = []
     with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty() and len(order) > 1) as advance:
         for name in order:

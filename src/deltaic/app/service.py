@@ -19,6 +19,7 @@ from deltaic.app.apply import Applier
 from deltaic.app.definition import DOWNSTREAM, Definition, seconds_in
 from deltaic.app.kept import KeptDelta, body_for
 from deltaic.app.live import grown
+from deltaic.app.pipeline import Pipeline
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
 from deltaic.app.report import Report
@@ -91,7 +92,7 @@ class Service:
 
     def round(self, stop: Event) -> Iterator[str]:
         """Every view once: one step of propagation, and its refresh if that is due."""
-        for definition in self.warehouse.in_order():
+        for definition in Pipeline(self.warehouse).in_order():
             if stop.is_set():
                 return
             if time.time() < self.failed.get(definition.full_name, 0):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from threading import Event, RLock
 from types import TracebackType
@@ -23,23 +20,21 @@ from deltaic.app.checking import ROWS_SHOWN, Checker
 from deltaic.app.clock import AsOf, Clock
 from deltaic.app.compile import Compiled, compile_view
 from deltaic.app.datalog import FromProgram, make_views, program_in, with_query
-from deltaic.app.decide import Plan, Planner, evaluated_under
+from deltaic.app.decide import Plan, Planner
 from deltaic.app.definition import ESCAPED, Definition, checked_properties, recorded_settings, seconds_in
 from deltaic.app.explain import explain_alter, explain_create, explain_refresh
 from deltaic.app.live import Captures, LiveTable
 from deltaic.app.local_catalog import LocalCatalog
 from deltaic.app.looking import Looker
+from deltaic.app.pipeline import Pipeline
 from deltaic.app.propagate import Propagator
 from deltaic.app.refresh import Refresher
 from deltaic.app.repairing import Repairer, check_views
 from deltaic.app.report import Check, Repair, Report
 from deltaic.app.service import Service
 from deltaic.app.session_catalog import SessionCatalog
-from deltaic.app.settings import Settings
-from deltaic.app.shared import Shared, Together
 from deltaic.app.statements import Executor
 from deltaic.app.status import damaged_status, history_of, status_of
-from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.errors import (
     ConfigurationError,
     DefinitionDamaged,
@@ -50,10 +45,9 @@ from deltaic.errors import (
     SourceError,
     UnsupportedError,
 )
-from deltaic.plan.maintain import Maintenance
 from deltaic.spark.session import forked, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements
-from deltaic.sql.statements import AlterView, CreateView, Policy, RefreshView
+from deltaic.sql.statements import AlterView, CreateView, RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.postgres import PostgresTable
@@ -191,54 +185,8 @@ class Warehouse:
         return Applier(self, self.definition(name)).apply(to)
 
     def refresh_all(self, *, full: bool = False) -> list[Report]:
-        from deltaic.app.progress import progress_bar
-
-        order = self.in_order()
-        pins = self.pins(order)
-        reports = []
-        bar = progress_bar("refreshing", len(order), enabled=sys.stderr.isatty())
-        shared_reads = partial(self.columns_read, order)
-        with bar as advance, Together(self.spark, shared_reads, partial(self.common_joins, order)) as together:
-            shared = Shared(together=together)
-            for definition in order:
-                with self.lock():
-                    now = self.catalog.definition(definition.schema, definition.name)
-                    reports.append(Refresher(self, shared).refresh(now, full=full, pins=pins))
-                advance(definition.full_name)
-        for problem in self.definitions()[1].values():  # the others are done
-            raise problem
-        return reports
-
-    def columns_read(self, definitions: Sequence[Definition], source: str) -> list[Sequence[str]]:
-        """The columns of a source that each of these views reads, if it does."""
-        found: list[Sequence[str]] = []
-        for definition in definitions:
-            compiled = self.compiled_or_none(definition)
-            if compiled is not None and source in compiled.sources:
-                found.append([name for name, _ in compiled.used_columns.get(source, [])])
-        return found
-
-    def common_joins(self, definitions: Sequence[Definition]) -> dict[tuple[object, ...], dict[Shape, Columns]]:
-        """The joins that several of these views have, and the columns that all of them want.
-
-        Those of small tables are cheaper computed than kept."""
-        found: dict[tuple[object, ...], dict[Shape, list[Columns]]] = {}
-        rows = Settings.of(self.spark).common_rows
-        for definition in definitions:
-            compiled = self.compiled_or_none(definition)
-            if compiled is None or not isinstance(compiled.way, Maintenance) or definition.policy is Policy.FULL:
-                continue
-            own: dict[Shape, Columns] = {}
-            for shaped in shapes(compiled.way.root):
-                own[shaped.shape] = own.get(shaped.shape, frozenset()) | shaped.columns
-            for shape, columns in own.items():
-                tables = [Log(compiled.sources[name].ref, self.spark).snapshot().rows for name in shape.tables]
-                if sum(count or 0 for count in tables) >= rows:
-                    found.setdefault(evaluated_under(definition), {}).setdefault(shape, []).append(columns)
-        return {
-            settings: {shape: frozenset().union(*wanted) for shape, wanted in joins.items() if len(wanted) > 1}
-            for settings, joins in found.items()
-        }
+        """All views, in dependency order, to one common time."""
+        return Pipeline(self).refresh(full=full)
 
     def compiled_or_none(self, definition: Definition) -> Compiled | None:
         """None if it cannot be compiled any more: its own refresh will say so."""
@@ -424,30 +372,6 @@ class Warehouse:
             last = self.progress_at(*name)
             if last is not None and key in last.sources:
                 found[".".join(name)] = last.sources[key].version
-        return found
-
-    def in_order(self) -> list[Definition]:
-        """All views that can be used, each after those it reads."""
-        definitions = {definition.full_name.lower(): definition for definition in self.definitions()[0]}
-        graph = {}
-        for key, definition in definitions.items():
-            last = self.last_progress(definition)
-            graph[key] = [s for s in (last.sources if last else {}) if s in definitions]
-        try:
-            return [definitions[key] for key in TopologicalSorter(graph).static_order()]
-        except CycleError as cycle:
-            raise ConfigurationError(f"views read one another in a circle: {cycle.args[1]}") from None
-
-    def pins(self, order: list[Definition]) -> dict[str, int]:
-        """The versions of all base tables at this moment: the common time of a refresh of many views."""
-        views = {d.full_name.lower() for d in order}
-        found: dict[str, int] = {}
-        for definition in order:
-            last = self.last_progress(definition)
-            for key in last.sources if last else {}:
-                ref = None if key in views or key in found else self.source_ref(key)
-                if ref is not None:
-                    found[key] = Log(ref, self.spark).version()
         return found
 
     def new_definition(self, create: CreateView) -> Definition:
