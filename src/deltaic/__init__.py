@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deltaic.app.doctor import doctor
-    from deltaic.app.report import Check, Repair, Report
+    from deltaic.app.care.doctor import doctor
+    from deltaic.app.values.report import Check, Repair, Report
     from deltaic.app.warehouse import Warehouse
     from deltaic.app.warehouse import open_warehouse as open
     from deltaic.errors import DeltaicError
@@ -17,13 +17,13 @@ __version__ = "0.1.0"
 __all__ = ["Check", "DeltaicError", "Repair", "Report", "Warehouse", "configure", "doctor", "open"]
 
 _HOMES = {
-    "Check": ("deltaic.app.report", "Check"),
+    "Check": ("deltaic.app.values.report", "Check"),
     "DeltaicError": ("deltaic.errors", "DeltaicError"),
-    "Repair": ("deltaic.app.report", "Repair"),
-    "Report": ("deltaic.app.report", "Report"),
+    "Repair": ("deltaic.app.values.report", "Repair"),
+    "Report": ("deltaic.app.values.report", "Report"),
     "Warehouse": ("deltaic.app.warehouse", "Warehouse"),
     "configure": ("deltaic.spark.session", "configure"),
-    "doctor": ("deltaic.app.doctor", "doctor"),
+    "doctor": ("deltaic.app.care.doctor", "doctor"),
     "open": ("deltaic.app.warehouse", "open_warehouse"),
 }
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from deltaic import __version__
-from deltaic.app.cli import app, in_place
-from deltaic.app.failure import ExitCode, failure_of
+from deltaic.app.terminal.cli import app, in_place
+from deltaic.app.terminal.failure import ExitCode, failure_of
 from deltaic.app.warehouse import Warehouse
 from deltaic.errors import ConcurrentRefresh, NameProblem, NotIncremental, Position
 
@@ -72,7 +72,7 @@ def test_help_and_version_do_without_spark() -> None:
 import sys, atexit
 atexit.register(lambda: print("heavy:", [m for m in ("pyspark", "pyarrow", "sqlglot") if m in sys.modules]))
 sys.argv = ["deltaic", "{option}"]
-from deltaic.app.cli import main
+from deltaic.app.terminal.cli import main
 main()
 """
         done = shell(code)
@@ -134,8 +134,8 @@ def test_each_error_has_its_exit_code() -> None:
 
 FAILING = """
 import time, typer
-from deltaic.app.failure import told
-from deltaic.app.printing import console
+from deltaic.app.terminal.failure import told
+from deltaic.app.terminal.printing import console
 app = typer.Typer()
 @app.command()
 def main():

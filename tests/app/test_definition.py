@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from deltaic.app.definition import PROPERTY, Definition
-from deltaic.app.names import check_name
+from deltaic.app.values.definition import PROPERTY, Definition
+from deltaic.app.values.names import check_name
 from deltaic.errors import ConfigurationError, NameProblem
 from deltaic.store.commit import MARKER, parse_commit
 from deltaic.store.progress import Progress, SourceState
@@ -140,7 +140,7 @@ def test_names_that_are_taken(name: str) -> None:
 
 
 def test_the_property_is_not_set_by_hand() -> None:
-    from deltaic.app.definition import checked_properties
+    from deltaic.app.values.definition import checked_properties
 
     with pytest.raises(ConfigurationError):
         checked_properties({PROPERTY: GOOD.to_json()})

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from rich.console import RenderableType
 from typer.testing import CliRunner
 
-from deltaic.app import demo
-from deltaic.app.cli import app
-from deltaic.app.failure import ExitCode
-from deltaic.app.report import Report
-from deltaic.app.retail import VIEWS, batches, tables
+from deltaic.app.terminal import demo
+from deltaic.app.terminal.cli import app
+from deltaic.app.terminal.failure import ExitCode
+from deltaic.app.terminal.retail import VIEWS, batches, tables
+from deltaic.app.values.report import Report
 
 SOME = ("CitySales", "SSFullInfo")
 

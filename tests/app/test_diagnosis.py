@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltaic.app.diagnosis import (
+from deltaic.app.care.diagnosis import (
     ADAPTIVE,
     CATALOG,
     ERROR,

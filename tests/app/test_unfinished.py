@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from deltaic.app.local_catalog import LocalCatalog
-from deltaic.app.unfinished import sweep, write_whole
+from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.catalogs.unfinished import sweep, write_whole
 from deltaic.store.lock import refresh_lock
 
 ROWS = pa.table({"k": [1, 2]})

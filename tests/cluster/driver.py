@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 
 import deltaic
 from deltaic import Report, Warehouse
-from deltaic.app import fixpoint
-from deltaic.app.fixpoint import SparkEngine
-from deltaic.app.run import Run
+from deltaic.app.refresh.run import Run
+from deltaic.app.rounds import fixpoint
+from deltaic.app.rounds.fixpoint import SparkEngine
 from deltaic.spark import lost
 from tests.cluster.standalone import EXECUTOR_MEMORY, LOOPBACK, Cluster
 from tests.cluster.views import CHANGES, VIEWS, Views

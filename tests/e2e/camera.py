@@ -19,7 +19,7 @@ from pyspark.sql import DataFrameWriter
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.session import SparkSession
 
-from deltaic.app.run import Run
+from deltaic.app.refresh.run import Run
 from deltaic.store import marks, rs_write
 
 _WRITING: tuple[tuple[Any, str], ...] = (

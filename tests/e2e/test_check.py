@@ -9,8 +9,8 @@ import pytest
 
 import deltaic
 from deltaic import Check, Repair, Warehouse
-from deltaic.app.aside import set_aside
-from deltaic.app.local_catalog import LocalCatalog
+from deltaic.app.catalogs.folders import set_aside
+from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.errors import ExistsError, MissingError, UnsupportedError
 from deltaic.store import log_readers
 from tests.e2e.conftest import report_of, rows

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deltaic import DeltaicError, Warehouse
-from deltaic.app.cli import app
+from deltaic.app.terminal.cli import app
 from deltaic.errors import DatalogError, ExistsError, MissingError, NameProblem, RecursionTooDeep, UnsupportedError
 from tests.e2e.conftest import rows
 

@@ -16,7 +16,7 @@ from deltaic import Warehouse
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered
 from deltaic.algebra.simplify import simplify
-from deltaic.app.sources import SourceCatalog
+from deltaic.app.refresh.sources import SourceCatalog
 from deltaic.errors import DeltaicError
 from deltaic.sql.functions import NON_DETERMINISTIC
 from deltaic.sql.lower import lower

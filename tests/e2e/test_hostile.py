@@ -14,8 +14,8 @@ import pytest
 import deltaic
 from deltaic import Warehouse
 from deltaic.algebra.expr import quote
-from deltaic.app.definition import PROPERTY
-from deltaic.app.live import LiveTable
+from deltaic.app.catalogs.live import LiveTable
+from deltaic.app.values.definition import PROPERTY
 from deltaic.errors import (
     DefinitionDamaged,
     DeltaicError,

@@ -14,7 +14,7 @@ from tests.lab.oracle import difference
 KILLED_REFRESH = """
 import os, sys
 import deltaic
-from deltaic.app.run import Run
+from deltaic.app.refresh.run import Run
 from deltaic.store.view import ViewTable
 
 place, when = sys.argv[2], int(sys.argv[3])
@@ -84,7 +84,7 @@ def test_stopped_before_and_after_each_step(
     prepared: Path, view: str, use_rs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every point between two steps, in one process: nothing but the commit may leave a trace."""
-    from deltaic.app.run import Run
+    from deltaic.app.refresh.run import Run
 
     with deltaic.open(prepared, use_rs=use_rs) as wh:
         steps = len(wh.explain(view).split("\nStep ")) - 1

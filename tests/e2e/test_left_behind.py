@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import deltaic
 from deltaic import Warehouse
-from deltaic.app.session_catalog import SessionCatalog
+from deltaic.app.catalogs.session import SessionCatalog
 from deltaic.errors import ExistsError
 from tests.e2e.camera import Camera
 from tests.e2e.conftest import check_queries, killed_in, rows

@@ -10,9 +10,9 @@ import pytest
 
 import deltaic
 from deltaic import Check, Report, Warehouse
-from deltaic.app.clock import Clock
-from deltaic.app.local_catalog import LocalCatalog
-from deltaic.app.unfinished import Notes
+from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.catalogs.unfinished import Notes
+from deltaic.app.rolling.clock import Clock
 from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.postgres import PostgresTable, connect

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 import deltaic
 from deltaic import Warehouse
-from deltaic.app.clock import Clock
-from deltaic.app.kept import KeptDelta
-from deltaic.app.service import Service
+from deltaic.app.pipeline.service import Service
+from deltaic.app.rolling.clock import Clock
+from deltaic.app.rolling.kept import KeptDelta
 from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, NameProblem, NotIncremental, TimeError
 from tests.e2e.conftest import rows
 from tests.lab.oracle import difference
@@ -405,7 +405,7 @@ def test_in_a_catalog_of_the_sessions_own(
 KILLED = """
 import os, sys
 import deltaic
-from deltaic.app.run import Run
+from deltaic.app.refresh.run import Run
 
 left = int(sys.argv[2])
 

@@ -9,7 +9,7 @@ import pytest
 
 from deltaic import Warehouse
 from deltaic.algebra.expr import Col, Expr
-from deltaic.app.scalars import ARROW, INTEGERS, NotHere, scalar
+from deltaic.app.rounds.scalars import ARROW, INTEGERS, NotHere, scalar
 
 TYPES = {"t": "tinyint", "s": "smallint", "i": "int", "j": "int", "b": "bigint", "d": "double", "e": "double",
          "x": "string", "y": "string", "p": "boolean", "q": "boolean", "day": "date"}  # fmt: skip

@@ -26,7 +26,7 @@ def test_two_refreshers_of_one_view(wh: Warehouse) -> None:
 @pytest.mark.parametrize("use_rs", [True, False])
 def test_without_the_lock_the_second_of_two_fails(wh: Warehouse, use_rs: bool) -> None:
     """The number of a refresh is a Delta transaction: what the lock would forbid, the commit refuses."""
-    from deltaic.app.refresh import Refresher
+    from deltaic.app.refresh.refresher import Refresher
 
     wh.use_rs = use_rs
     wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")

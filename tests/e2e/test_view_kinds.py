@@ -3,7 +3,7 @@
 import pytest
 
 from deltaic import Warehouse
-from deltaic.app import run
+from deltaic.app.refresh import run
 from tests.e2e.conftest import Kept, check_all, report_of
 
 SETUP = """

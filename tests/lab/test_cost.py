@@ -21,7 +21,7 @@ from deltaic.algebra.nodes import (
     State,
     UnionAll,
 )
-from deltaic.app.reach import equalities, reach
+from deltaic.app.refresh.reach import equalities, reach
 from deltaic.plan.cost import Learnt, Past
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from deltaic.algebra.nodes import WEIGHT, Field, Scan, State
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
-from deltaic.app.altering import rules_without
-from deltaic.app.coded import NULL, CodedEngine, Codes, runs_here
+from deltaic.app.rounds.coded import NULL, CodedEngine, Codes, runs_here
+from deltaic.app.statements.altering import rules_without
 from deltaic.delta.dred import AlteredRules, Of, relation_of
 from deltaic.delta.rules import Derivation
 from deltaic.errors import UnsupportedError

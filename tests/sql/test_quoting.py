@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltaic.algebra.expr import quote
-from deltaic.app.definition import Definition
+from deltaic.app.values.definition import Definition
 from deltaic.errors import ParseError
 from deltaic.plan.choose import choose
 from deltaic.plan.maintain import Maintenance

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deltaic.app.stored import may_be_looked_up
+from deltaic.app.refresh.stored import may_be_looked_up
 from deltaic.store.change import plan_change
 from deltaic.store.log import Log
 from deltaic.store.progress import SourceState

@@ -12,29 +12,29 @@ from threading import Event, RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from deltaic.app.altering import Alteration, altered_definition
-from deltaic.app.apply import Applier
-from deltaic.app.attach import attach, detach
-from deltaic.app.catalog import Catalog, path_source
-from deltaic.app.checking import ROWS_SHOWN, Checker
-from deltaic.app.clock import AsOf, Clock
-from deltaic.app.compile import Compiled, compile_view
-from deltaic.app.datalog import FromProgram, make_views, program_in, with_query
-from deltaic.app.decide import Plan, Planner
-from deltaic.app.definition import ESCAPED, Definition, checked_properties, recorded_settings, seconds_in
-from deltaic.app.explain import explain_alter, explain_create, explain_refresh
-from deltaic.app.live import Captures, LiveTable
-from deltaic.app.local_catalog import LocalCatalog
-from deltaic.app.looking import Looker
-from deltaic.app.pipeline import Pipeline
-from deltaic.app.propagate import Propagator
-from deltaic.app.refresh import Refresher
-from deltaic.app.repairing import Repairer, check_views
-from deltaic.app.report import Check, Repair, Report
-from deltaic.app.service import Service
-from deltaic.app.session_catalog import SessionCatalog
-from deltaic.app.statements import Executor
-from deltaic.app.status import damaged_status, history_of, status_of
+from deltaic.app.care.checking import ROWS_SHOWN, Checker
+from deltaic.app.care.repairing import Repairer, check_views
+from deltaic.app.catalogs.catalog import Catalog, path_source
+from deltaic.app.catalogs.live import Captures, LiveTable
+from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.catalogs.session import SessionCatalog
+from deltaic.app.pipeline.pipeline import Pipeline
+from deltaic.app.pipeline.service import Service
+from deltaic.app.pipeline.status import damaged_status, history_of, status_of
+from deltaic.app.refresh.compile import Compiled, compile_view
+from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.explain import explain_alter, explain_create, explain_refresh
+from deltaic.app.refresh.refresher import Refresher
+from deltaic.app.rolling.apply import Applier
+from deltaic.app.rolling.clock import AsOf, Clock
+from deltaic.app.rolling.looking import Looker
+from deltaic.app.rolling.propagate import Propagator
+from deltaic.app.statements.altering import Alteration, altered_definition
+from deltaic.app.statements.attach import attach, detach
+from deltaic.app.statements.datalog import FromProgram, make_views, program_in, with_query
+from deltaic.app.statements.executor import Executor
+from deltaic.app.values.definition import ESCAPED, Definition, checked_properties, recorded_settings, seconds_in
+from deltaic.app.values.report import Check, Repair, Report
 from deltaic.errors import (
     ConfigurationError,
     DefinitionDamaged,

@@ -1,0 +1,134 @@
+"""Bringing views back: what is wrong is computed anew, in one commit, and checked again.
+
+A view whose table cannot even be read is made anew from what is left of its log, which says what its query was.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltaic.app.care.checking import Checker
+from deltaic.app.catalogs.catalog import KEPT_DELTA
+from deltaic.app.catalogs.folders import set_aside
+from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.refresh.refresher import Refresher
+from deltaic.app.statements.executor import Executor
+from deltaic.app.values.definition import PROPERTY, Definition, definition_in
+from deltaic.app.values.report import DAMAGED, Check, Repair
+from deltaic.errors import DefinitionDamaged, DeltaicError, SourceError, UnsupportedError
+from deltaic.store.damage import properties_in
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+Name = tuple[str, str]
+
+
+def check_views(warehouse: Warehouse, name: str | None, checker: Checker) -> Check | list[Check]:
+    """One view, or all of them, those too that cannot be asked what they are."""
+    broken = damaged(warehouse)
+
+    def checked(own: Name) -> Check:
+        problem = broken.get(_lower(own))
+        return _unreadable(own, problem) if problem else checker.check(warehouse.catalog.definition(*own))
+
+    if name is not None:
+        return checked(warehouse.split(name))
+    return [checked(own) for own in views_to_check(warehouse)]
+
+
+def views_to_check(warehouse: Warehouse) -> list[Name]:
+    """All views, and what cannot be read and was one."""
+    lost = [name for name in warehouse.catalog.damaged() if _is_view(warehouse, name)]
+    return list(dict.fromkeys([*lost, *warehouse.catalog.view_names()]))
+
+
+def damaged(warehouse: Warehouse) -> dict[Name, DeltaicError]:
+    return {_lower(name): problem for name, problem in warehouse.catalog.damaged().items()}
+
+
+def _lower(name: Name) -> Name:
+    return name[0].lower(), name[1].lower()
+
+
+def _unreadable(name: Name, problem: DeltaicError) -> Check:
+    hint = "deltaic repair, or Warehouse.repair(name), makes it anew of what its log still says."
+    return Check(".".join(name), DAMAGED, notes=(problem.what,), hint=hint)
+
+
+def _is_view(warehouse: Warehouse, name: Name) -> bool:
+    """Whether what cannot be read was a view, as far as its log tells."""
+    if not isinstance(warehouse.catalog, LocalCatalog):
+        return True
+    folder = warehouse.catalog.folder(*name)
+    return any(PROPERTY in properties for properties in properties_in(folder))
+
+
+class Repairer:
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.warehouse, self.catalog = warehouse, warehouse.catalog
+
+    def repair(self, name: str, *, force: bool = False) -> Repair:
+        with self.warehouse.lock():
+            own = self.warehouse.split(name)
+            broken = damaged(self.warehouse).get(_lower(own)) or self.lost(own)
+            if broken is None:
+                return self.recompute(self.catalog.definition(*own), force)
+            if not isinstance(broken, DefinitionDamaged | SourceError):
+                raise broken  # it is not damaged: made by a newer Deltaic, say
+            definition = self.rebuild(own, broken)
+            after = Checker(self.warehouse).check(definition)
+            return Repair(definition.full_name, "rebuilt", _unreadable(own, broken), after)
+
+    def lost(self, name: Name) -> DefinitionDamaged | None:
+        """A table that was a view, and has lost its definition."""
+        views = map(_lower, self.catalog.view_names())
+        if _lower(name) in views or not isinstance(self.catalog, LocalCatalog) or not _is_view(self.warehouse, name):
+            return None
+        return DefinitionDamaged(f"{'.'.join(name)} has lost the property {PROPERTY}, which holds its query")
+
+    def recompute(self, definition: Definition, force: bool) -> Repair:
+        before = Checker(self.warehouse).check(definition)
+        if not before.wrong and not force:
+            return Repair(definition.full_name, "none", before, before)
+        # what was kept of its changes may be as wrong as it is
+        self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
+        report = Refresher(self.warehouse).refresh(definition, full=True)
+        after = Checker(self.warehouse).check(self.catalog.definition(definition.schema, definition.name))
+        return Repair(definition.full_name, "recomputed", before, after, report)
+
+    def rebuild(self, name: Name, problem: DeltaicError) -> Definition:
+        """Makes the view anew of the newest definition in its log: in its table, if that has a log that can be read,
+        else in the place of it. Killed at any instant, either the old table is there or the new one."""
+        if not isinstance(self.catalog, LocalCatalog):
+            raise UnsupportedError(
+                f"{'.'.join(name)} cannot be read ({problem.what}), and its table is the session's catalog's",
+                hint="Drop its table and CREATE the materialized view again.",
+            )
+        folder = self.catalog.folder(*name)
+        definition = self.left_in(folder, name, problem)
+        executor = Executor(self.warehouse)
+        self.catalog.hide(*name)
+        self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
+        if isinstance(problem, DefinitionDamaged):
+            executor.materialize(definition, None, replacing=True)
+        else:
+            if folder.parent.parent != self.catalog.root:
+                raise UnsupportedError(f"{'.'.join(name)} is in {folder}, outside of the warehouse")
+            with set_aside(self.catalog.root, folder):
+                executor.materialize(definition, {}, replacing=False)
+        return self.catalog.definition(definition.schema, definition.name)
+
+    def left_in(self, folder: Path, name: Name, problem: DeltaicError) -> Definition:
+        for properties in properties_in(folder):
+            try:
+                found = definition_in(properties, *name)
+            except DefinitionDamaged:
+                continue
+            if _lower((found.schema, found.name)) == _lower(name):
+                return found
+        raise UnsupportedError(
+            f"{'.'.join(name)} cannot be repaired: {problem.what}; and nothing in its log says what its query was",
+            hint=f"Move {folder} away, and CREATE the materialized view again.",
+        )

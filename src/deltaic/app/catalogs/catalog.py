@@ -1,0 +1,193 @@
+"""Where tables and views are found: the folders of a local warehouse, or a session's own catalog."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from deltaic.algebra.expr import quote
+from deltaic.app.catalogs.live import LiveTable
+from deltaic.app.values.definition import Definition, definition_in
+from deltaic.app.values.names import RESERVED, check_name
+from deltaic.errors import (
+    DefinitionDamaged,
+    DeltaicError,
+    MissingError,
+    NameProblem,
+)
+from deltaic.spark.session import literally
+from deltaic.store.log import Log
+from deltaic.store.quoting import text_literal
+from deltaic.store.table import TableRef, table_at
+from deltaic.store.view import with_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+TIMES, KEPT_DELTA, CAPTURED = "times", "kept", "captured"
+"""Kinds of hidden tables: the order of commits, what is kept of a view's delta, what is captured of a live source."""
+
+
+class Catalog(ABC):
+    """Names to Delta tables. A view's own table is found by the view's name."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    def current_schema(self) -> str:
+        return self.spark.catalog.currentDatabase()
+
+    def qualified(self, parts: tuple[str, ...]) -> tuple[str, str]:
+        """Schema and name of a view; a name the catalog cannot hold is refused."""
+        *prefix, name = parts
+        if len(prefix) > 1 and prefix[0].lower() != "spark_catalog":
+            raise NameProblem(f"views live in the session's catalog, not in {prefix[0]}")
+        schema = prefix[-1] if prefix else self.current_schema()
+        check_name(schema, "a schema")
+        check_name(name, "a view")
+        return schema, name
+
+    @abstractmethod
+    def view_names(self) -> list[tuple[str, str]]:
+        """Schema and name of every view."""
+
+    @abstractmethod
+    def view_ref(self, schema: str, name: str) -> TableRef:
+        """The table of a view, there or not."""
+
+    @abstractmethod
+    def table_ref(self, schema: str, name: str) -> TableRef | None:
+        """A table that is no view; None if there is none. A source that is not Delta is refused."""
+
+    def exists(self, schema: str, name: str) -> str | None:
+        """What has that name, if anything has."""
+        if (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.view_names()}:
+            return "a materialized view"
+        try:
+            found = self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}")
+        except PySparkException:
+            found = False
+        return "a table or view" if found else None
+
+    def found(self, schema: str, name: str) -> tuple[str, str]:
+        """Schema and name of a view as they are written there."""
+        for found in self.view_names():
+            if (found[0].lower(), found[1].lower()) == (schema.lower(), name.lower()):
+                return found
+        raise MissingError(f"there is no materialized view {schema}.{name}")
+
+    def definition(self, schema: str, name: str) -> Definition:
+        """What the view of that name is, as its newest properties say."""
+        return self.read_definition(*self.found(schema, name))
+
+    def damaged(self) -> dict[tuple[str, str], DeltaicError]:
+        """Views that cannot even be asked what they are, with what stands against it."""
+        problems = {name: self.problem_with(*name) for name in self.view_names()}
+        return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def problem_with(self, schema: str, name: str) -> DeltaicError | None:
+        try:
+            self.read_definition(schema, name)
+        except DeltaicError as problem:
+            return problem
+        return None
+
+    def read_definition(self, schema: str, name: str) -> Definition:
+        snapshot = Log(self.view_ref(schema, name), self.spark).snapshot()
+        return definition_in(snapshot.properties, schema, name)
+
+    def register(self, schema: str, name: str) -> None:
+        """Lets people read the view by its name: a Spark VIEW that shows the user's columns only."""
+        select, comment = self._reading(schema, name)
+        told = f" COMMENT {text_literal(comment)}" if comment else ""
+        kind, reader = _reader(schema, name)
+        self.run(f"CREATE OR REPLACE {kind} {reader}{told} AS {select}")
+
+    def reading(self, schema: str, name: str) -> str:
+        """The SELECT that gives what people see: the query's columns, and only the rows that are shown."""
+        return self._reading(schema, name)[0]
+
+    def _reading(self, schema: str, name: str) -> tuple[str, str | None]:
+        """With the view's comment. What a view holds can be read, whatever became of its definition."""
+        ref = self.view_ref(schema, name)
+        snapshot = Log(ref, self.spark).snapshot()
+        comment: str | None = None
+        columns: Sequence[str] = [c for c in snapshot.columns if not c.lower().startswith(RESERVED)]
+        try:
+            definition = definition_in(snapshot.properties, schema, name)
+            columns, comment = definition.columns, definition.comment
+        except DefinitionDamaged as problem:
+            _log.warning("%s", problem.what)
+        where = f" WHERE {quote(snapshot.shown)}" if snapshot.shown else ""
+        return f"SELECT {', '.join(map(quote, columns))} FROM {ref.relation}{where}", comment
+
+    def register_odd_names(self, session: SparkSession) -> None:
+        """Temporary readers are one session's own; another that runs a view's query needs them too."""
+        for schema, name in self.view_names():
+            if not is_plain(schema, name):
+                session.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} AS {self.reading(schema, name)}")
+
+    def run(self, sql: str) -> None:
+        """A statement of Deltaic's own in the user's session: what is quoted in it stays as it is."""
+        with with_settings(self.spark, literally(self.spark)):
+            self.spark.sql(sql)
+
+    def unregister(self, schema: str, name: str) -> None:
+        self.spark.sql(f"DROP VIEW IF EXISTS {_reader(schema, name)[1]}")
+
+    def location(self, schema: str, name: str) -> str | None:
+        """Where a new view's table goes, if the catalog does not decide it."""
+        return None
+
+    def live(self, schema: str, name: str) -> LiveTable | None:
+        """The live source of that name, if there is one."""
+        return None
+
+    @abstractmethod
+    def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
+        """A table of Deltaic's own, of a view or of the warehouse, there or not; and where it is to be made, if the
+        catalog does not decide it."""
+
+    @abstractmethod
+    def discard_hidden(self, kind: str, schema: str, name: str) -> None:
+        """Deletes such a table of a view, if it is there."""
+
+    @abstractmethod
+    def remove(self, schema: str, name: str) -> None:
+        """Deletes a view's table."""
+
+    @abstractmethod
+    def making(self, schema: str, name: str) -> AbstractContextManager[None]:
+        """A new view's table is made in this block; if that is never finished, nothing stays of it."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Lets people see by name the tables that are there, and takes away what killed processes left."""
+
+
+def is_plain(schema: str, name: str) -> bool:
+    return re.fullmatch(r"\w+", schema + name, re.ASCII) is not None
+
+
+def _reader(schema: str, name: str) -> tuple[str, str]:
+    """Spark's catalog takes names of plain letters only; a temporary view takes any."""
+    if is_plain(schema, name):
+        return "VIEW", f"{quote(schema)}.{quote(name)}"
+    return "TEMPORARY VIEW", quote(name)
+
+
+def path_source(parts: tuple[str, ...]) -> TableRef | None:
+    """delta.`/a/path` names a table by its folder."""
+    if len(parts) == 2 and parts[0].lower() == "delta" and ("/" in parts[1] or os.sep in parts[1]):
+        if "://" in parts[1] and not parts[1].startswith("file:"):
+            return TableRef(f"delta.{quote(parts[1])}", f"delta.{quote(parts[1])}", None)
+        return table_at(parts[1].removeprefix("file:"), f"delta.{quote(parts[1])}")
+    return None

@@ -1,0 +1,256 @@
+"""Live sources: tables in PostgreSQL, whose changes are captured into a Delta log and whose state can be read only now.
+
+To the rest of Deltaic such a source is its captured log: that has versions, and its rows in an interval are the
+source's change. A state as of a version is read now, in one snapshot, and compensated for:
+
+    state at v  =  what is read  -  captured changes after v that the read saw  +  those up to v that it did not see
+
+so that every rule that reads a state, old or new, is exact while the table is written to.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StructField, StructType
+
+from deltaic.algebra.expr import quote
+from deltaic.algebra.nodes import WEIGHT
+from deltaic.app.values.settings import Settings
+from deltaic.errors import CaptureLost, ConfigurationError, HistoryGone
+from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.captured_log import ORDER, XID, CapturedLog, CaptureMark
+from deltaic.store.commit import Commit
+from deltaic.store.log import Log
+from deltaic.store.postgres import PostgresTable, Server, connect
+from deltaic.store.postgres_capture import Capture, open_capture
+from deltaic.store.postgres_read import LiveRead
+from deltaic.store.postgres_snapshot import Visibility
+from deltaic.store.table import TableRef, first_line, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltaic.app.refresh.compile import Compiled
+    from deltaic.app.warehouse import Warehouse
+    from deltaic.plan.steps import SourceRead
+
+_log = logging.getLogger(__name__)
+ENDING = ".live"
+_ROWS = "SELECT greatest(reltuples, 0)::int8 FROM pg_class WHERE oid = %s::regclass"
+
+
+@dataclass(frozen=True)
+class LiveTable:
+    """A table of a server under a name of the warehouse's; `path` is where its captured log is."""
+
+    key: str
+    table: PostgresTable
+    path: str
+
+    def __post_init__(self) -> None:
+        if self.table.server.password is not None:
+            raise ConfigurationError(
+                f"{self.key}: a password that is a function cannot be called by the next process",
+                hint="Name an environment variable (password_env) or a password file (passfile).",
+            )
+
+    @property
+    def ref(self) -> TableRef:
+        """The captured log."""
+        return table_at(self.path, self.key)
+
+    @property
+    def relation(self) -> str:
+        """The temporary view that its state is read from."""
+        return f"__deltaic_live_{zlib.crc32(self.key.encode()):x}"
+
+    def rows(self) -> int:
+        """About how many it has, as PostgreSQL thinks."""
+        with connect(self.table.server) as connection:
+            found = connection.execute(_ROWS, (self.table.relation,)).fetchone()
+        return int(found[0]) if found else 0
+
+    def mark_at(self, version: int) -> CaptureMark:
+        """How far the log was at a version of it."""
+        log = Log(self.ref)
+        for earlier in range(version, -1, -1):
+            marker = log.commit(earlier).marker
+            if marker is not None:
+                return CaptureMark.of(marker["capture"])
+        raise CaptureLost(f"{self.key}: its captured log has no mark up to version {version}")
+
+    def change_sql(self, after: int, upto: int, columns: Sequence[str]) -> str:
+        """The captured changes of the versions after one and up to another."""
+        low, high = self.mark_at(after).order, self.mark_at(upto).order
+        listed = "".join(f"{quote(name)}, " for name in columns)
+        rows = f"FROM {self.ref.as_of(upto)} WHERE {ORDER} > {low} AND {ORDER} <= {high}"
+        return f"SELECT {listed}{WEIGHT} {rows}"
+
+    def changed_rows(self, after: int, upto: int) -> int:
+        """How many changes the versions after one and up to another brought."""
+        return sum(file.rows or 0 for commit in grown(Log(self.ref).commits(after, upto)) for file in commit.adds)
+
+    def is_lost(self, since: int) -> bool:
+        """Whether changes after a version are not in the log: the capture was begun anew later, or they were pruned."""
+        try:
+            return self.mark_at(since).order < CapturedLog(self.path, ()).newest().begins
+        except HistoryGone:
+            return True
+
+    def prune(self, version: int) -> None:
+        """Forget the changes up to a version."""
+        with connect(self.table.server) as connection:
+            row = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        if row is not None:
+            CapturedLog(self.path, ()).prune(self.mark_at(version).order, Visibility.parse(row[0]))
+
+    def to_json(self) -> str:
+        server = self.table.server
+        told = {
+            name: getattr(server, name)
+            for name in ("host", "database", "user", "port", "password_env", "passfile", "sslmode")
+        }
+        only = list(self.table.only) if self.table.only is not None else None
+        return json.dumps({"server": told, "schema": self.table.schema, "table": self.table.name, "only": only})
+
+    @staticmethod
+    def read(file: Path, key: str, path: str) -> LiveTable:
+        try:
+            return LiveTable.parse(file.read_text("utf-8"), key, path)
+        except (ValueError, KeyError, TypeError):  # what is there is not told: it might be a password
+            raise ConfigurationError(f"{file} does not say where the source {key} is", hint="Attach it anew.") from None
+
+    @staticmethod
+    def parse(text: str, key: str, path: str) -> LiveTable:
+        raw: dict[str, Any] = json.loads(text)
+        only = tuple(raw["only"]) if raw["only"] is not None else None
+        return LiveTable(key, PostgresTable(Server(**raw["server"]), raw["schema"], raw["table"], only), path)
+
+
+def grown(commits: Iterable[Commit]) -> list[Commit]:
+    """Those of a captured log that are no pruning of it."""
+    return [commit for commit in commits if not commit.removes]
+
+
+def capture_name(live: LiveTable) -> str:
+    """Of the slot and publication in the server: of a warehouse's folder, so that two of them may capture one table."""
+    return f"deltaic_{zlib.crc32(live.path.encode()):08x}"
+
+
+class Captures:
+    """The captures of a warehouse that are at work in this process."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Capture] = {}
+
+    def of(self, live: LiveTable) -> Capture:
+        if live.key not in self._open:
+            self._open[live.key] = open_capture([(live.table, live.path)])
+        return self._open[live.key]
+
+    def step(self, live: LiveTable) -> None:
+        """Bring the captured log up to now; begin anew where changes were lost, which views over it notice."""
+        capture = self.of(live)
+        try:
+            while not all(mark.complete for mark in capture.step()):
+                pass
+        except CaptureLost:
+            with capture.restarted(set_identity=True):
+                pass
+
+    def close(self) -> None:
+        for capture in self._open.values():
+            capture.close()
+        self._open.clear()
+
+
+def prune_passed(warehouse: Warehouse, sources: Iterable[str]) -> None:
+    """Of captured logs that have become many files, what every view that reads them has passed."""
+    for key in sources:
+        live = warehouse.live(key)
+        if live is None or (Log(live.ref).snapshot().files or 0) <= Settings.of(warehouse.spark).captured_files:
+            continue
+        try:
+            live.prune(min(warehouse.readers(key).values()))
+        except Exception as problem:  # drivers share no class; the refresh is made, and the next one tries again
+            _log.warning("%s: its captured log could not be pruned: %s", key, first_line(problem))
+
+
+class LiveStates:
+    """States of live sources in one run: each source is read in one snapshot, which lasts as long as the run."""
+
+    def __init__(self, captures: Captures, session: SparkSession) -> None:
+        self.captures, self.session = captures, session
+        self._stack = ExitStack()
+        self._reads: dict[str, LiveRead] = {}
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def read(self, live: LiveTable) -> LiveRead:
+        if live.key not in self._reads:
+            found = self._stack.enter_context(LiveRead(live.table.server, [live.table]))
+            self.captures.of(live).catch_up(found)
+            self._reads[live.key] = found
+        return self._reads[live.key]
+
+    def frame(self, live: LiveTable, version: int, columns: Sequence[str], keys: pa.Table | None = None) -> DataFrame:
+        """The source as of a version of its log; at least the rows of some keys."""
+        read, names = self.read(live), list(columns) or [self.any_column(live)]
+        frame = read.frame(self.session, live.table, names)
+        if keys is not None:
+            frame = arrow_to_spark(self.session, read.arrow(live.table, names, keys), frame.schema)
+        wrong = self.corrections(live, version, names)
+        return frame if not wrong.num_rows else self.compensated(frame, wrong)
+
+    def any_column(self, live: LiveTable) -> str:
+        return str(Log(live.ref).snapshot().columns[0])
+
+    def corrections(self, live: LiveTable, version: int, columns: Sequence[str]) -> pa.Table:
+        """How often each row is to be put in or taken out of what was read."""
+        read, log = self.read(live), Log(live.ref)
+        order, since = live.mark_at(version).order, CapturedLog(live.path, ()).newest().begins
+        if order < since:
+            raise HistoryGone(
+                f"{live.key} cannot be read as of version {version} of its captured log: changes after it are gone",
+                hint="Captured changes are kept until every view that reads them has passed them.",
+            )
+        saw, listed = read.visibility.condition(XID), ", ".join(map(quote, columns))
+        later = f"SELECT {listed}, -{WEIGHT} AS {WEIGHT} {{rows}} AND {ORDER} > {order} AND {saw}"
+        sooner = f"SELECT {listed}, {WEIGHT} {{rows}} AND {ORDER} <= {order} AND NOT {saw}"
+        rows = f"FROM {live.ref.as_of(log.version())} WHERE {ORDER} > {since}"
+        both = f"{later} UNION ALL {sooner}".format(rows=rows)
+        query = f"SELECT {listed}, sum({WEIGHT}) AS {WEIGHT} FROM ({both}) GROUP BY {listed} HAVING sum({WEIGHT}) <> 0"
+        return self.session.sql(query).toArrow()
+
+    def compensated(self, frame: DataFrame, wrong: pa.Table) -> DataFrame:
+        schema = StructType([*frame.schema.fields, StructField(WEIGHT, LongType(), True)])
+        names = [f"__deltaic_w{n}" for n in range(len(schema.fields))]
+        other = arrow_to_spark(self.session, wrong, schema).toDF(*names)
+        pairs = zip(frame.columns, names, strict=False)
+        same = reduce(lambda one, two: one & two, (frame[quote(a)].eqNullSafe(other[b]) for a, b in pairs))
+        untouched = frame.join(sf.broadcast(other), same, "left_anti")
+        touched = frame.join(sf.broadcast(other), same, "left_semi").withColumn(WEIGHT, sf.lit(1))
+        both = touched.union(other).groupBy(*map(quote, frame.columns)).agg(sf.sum(WEIGHT).alias(WEIGHT))
+        copies = sf.explode(sf.expr(f"array_repeat(0, CAST(greatest({WEIGHT}, 0) AS INT))"))
+        left = both.withColumn("__deltaic_copy", copies).select(*map(quote, frame.columns))
+        return untouched.unionByName(left)
+
+    def name_all(self, compiled: Compiled, reads: Mapping[str, SourceRead]) -> None:
+        """The new states of all live sources, for a query over all of a view."""
+        for key, source in compiled.sources.items():
+            if source.live is not None:
+                columns = [f.name for f in source.columns]
+                frame = self.frame(source.live, reads[key].new, columns)
+                frame.createOrReplaceTempView(source.live.relation)

@@ -1,0 +1,109 @@
+"""The catalog of a session of the user's own: views and their tables stand in it beside everything else."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.expr import quote
+from deltaic.app.catalogs.catalog import Catalog, is_plain
+from deltaic.app.catalogs.folders import is_table
+from deltaic.app.values.names import RESERVED
+from deltaic.spark.metrics import normal_path
+from deltaic.store.table import TableRef, table_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BACKING = f"{RESERVED}mv_"
+_ABANDONED = 3600.0
+"""Seconds after which a folder that nothing was written into is nobody's."""
+
+
+class SessionCatalog(Catalog):
+    """The session's own catalog. A view's table stands beside it under a reserved name."""
+
+    def __init__(self, spark: SparkSession, path: str | None) -> None:
+        super().__init__(spark)
+        self.path = path
+
+    def view_names(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for database in self.spark.sql("SHOW SCHEMAS").collect():
+            schema = str(database[0])
+            rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}*'").collect()
+            found.extend((schema, str(row["tableName"]).removeprefix(BACKING)) for row in rows)
+        return found
+
+    def view_ref(self, schema: str, name: str) -> TableRef:
+        parts = (schema, BACKING + name)
+        relation = ".".join(quote(part) for part in parts)
+        if not self.spark.catalog.tableExists(relation):
+            return TableRef(f"{schema}.{name}", relation, None)
+        ref = table_named(self.spark, parts)
+        return TableRef(f"{schema}.{name}", ref.relation, ref.path)
+
+    def location(self, schema: str, name: str) -> str | None:
+        return f"{self.path.rstrip('/')}/{schema}/{BACKING}{name}" if self.path else None
+
+    def table_ref(self, schema: str, name: str) -> TableRef | None:
+        if not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+            return None
+        return table_named(self.spark, (schema, name))
+
+    def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
+        place, table = schema or "default", f"{RESERVED}{kind}_{name}" if name else f"{RESERVED}{kind}"
+        relation = f"{quote(place)}.{quote(table)}"
+        location = f"{self.path.rstrip('/')}/{place}/{table}" if self.path else None
+        told = f"{schema}.{name}'s {kind}" if name else kind
+        if not self.spark.catalog.tableExists(relation):
+            return TableRef(told, relation, None), location
+        return TableRef(told, relation, table_named(self.spark, (place, table)).path), location
+
+    def discard_hidden(self, kind: str, schema: str, name: str) -> None:
+        self.spark.sql(f"DROP TABLE IF EXISTS {self.hidden(kind, schema, name)[0].relation}")
+
+    def remove(self, schema: str, name: str) -> None:
+        relation = f"{quote(schema)}.{quote(BACKING + name)}"
+        self.spark.sql(f"DROP TABLE IF EXISTS {relation}")
+
+    def open(self) -> None:
+        """A process may have been killed between making a view's table and its name, or taking them away."""
+        for schema, name in self.view_names():
+            if is_plain(schema, name) and not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+                self.register(schema, name)
+
+    @contextmanager
+    def making(self, schema: str, name: str) -> Iterator[None]:
+        folder = self.place(schema, name)
+        if folder is None:
+            yield
+            return
+        if folder.is_dir() and not is_table(folder) and _is_old(folder):
+            shutil.rmtree(folder)
+        there = folder.exists()
+        try:
+            yield
+        except BaseException:
+            if not there and folder.is_dir() and not is_table(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def place(self, schema: str, name: str) -> Path | None:
+        """The folder of this machine that a new view's table goes into, if it is one."""
+        location = self.location(schema, name)
+        if location is None:
+            told = {row[0]: row[1] for row in self.spark.sql(f"DESCRIBE SCHEMA {quote(schema)}").collect()}
+            location = f"{told.get('Location', '')}/{BACKING}{name}"
+        local = normal_path(location)
+        return Path(local) if local.startswith("/") else None
+
+
+def _is_old(folder: Path) -> bool:
+    """Whether nobody can be at work in there: what is younger may be another process's view that is being made."""
+    newest = max((file.stat().st_mtime for file in folder.rglob("*")), default=folder.stat().st_mtime)
+    return time.time() - newest > _ABANDONED

@@ -1,0 +1,108 @@
+"""All views of a warehouse, refreshed in dependency order to one common time; what they share is computed once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING
+
+from deltaic.app.refresh.decide import evaluated_under
+from deltaic.app.refresh.refresher import Refresher
+from deltaic.app.refresh.shared import Shared, Together
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.report import Report
+from deltaic.app.values.settings import Settings
+from deltaic.delta.common import Columns, Shape, shapes
+from deltaic.errors import ConfigurationError
+from deltaic.plan.maintain import Maintenance
+from deltaic.sql.statements import Policy
+from deltaic.store.log import Log
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+
+class Pipeline:
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.warehouse = warehouse
+
+    def refresh(self, *, full: bool) -> list[Report]:
+        from deltaic.app.pipeline.progress_bar import progress_bar
+
+        order = self.in_order()
+        pins = self.pins(order)
+        reports = []
+        bar = progress_bar("refreshing", len(order), enabled=sys.stderr.isatty())
+        shared_reads = partial(self.columns_read, order)
+        with (
+            bar as advance,
+            Together(self.warehouse.spark, shared_reads, partial(self.common_joins, order)) as together,
+        ):
+            shared = Shared(together=together)
+            for definition in order:
+                with self.warehouse.lock():
+                    now = self.warehouse.catalog.definition(definition.schema, definition.name)
+                    reports.append(Refresher(self.warehouse, shared).refresh(now, full=full, pins=pins))
+                advance(definition.full_name)
+        for problem in self.warehouse.definitions()[1].values():  # the others are done
+            raise problem
+        return reports
+
+    def in_order(self) -> list[Definition]:
+        """All views that can be used, each after those it reads."""
+        definitions = {definition.full_name.lower(): definition for definition in self.warehouse.definitions()[0]}
+        graph = {}
+        for key, definition in definitions.items():
+            last = self.warehouse.last_progress(definition)
+            graph[key] = [s for s in (last.sources if last else {}) if s in definitions]
+        try:
+            return [definitions[key] for key in TopologicalSorter(graph).static_order()]
+        except CycleError as cycle:
+            raise ConfigurationError(f"views read one another in a circle: {cycle.args[1]}") from None
+
+    def pins(self, order: list[Definition]) -> dict[str, int]:
+        """The versions of all base tables at this moment: the common time of a refresh of many views."""
+        views = {d.full_name.lower() for d in order}
+        found: dict[str, int] = {}
+        for definition in order:
+            last = self.warehouse.last_progress(definition)
+            for key in last.sources if last else {}:
+                ref = None if key in views or key in found else self.warehouse.source_ref(key)
+                if ref is not None:
+                    found[key] = Log(ref, self.warehouse.spark).version()
+        return found
+
+    def columns_read(self, definitions: Sequence[Definition], source: str) -> list[Sequence[str]]:
+        """The columns of a source that each of these views reads, if it does."""
+        found: list[Sequence[str]] = []
+        for definition in definitions:
+            compiled = self.warehouse.compiled_or_none(definition)
+            if compiled is not None and source in compiled.sources:
+                found.append([name for name, _ in compiled.used_columns.get(source, [])])
+        return found
+
+    def common_joins(self, definitions: Sequence[Definition]) -> dict[tuple[object, ...], dict[Shape, Columns]]:
+        """The joins that several of these views have, and the columns that all of them want.
+
+        Those of small tables are cheaper computed than kept."""
+        found: dict[tuple[object, ...], dict[Shape, list[Columns]]] = {}
+        rows = Settings.of(self.warehouse.spark).common_rows
+        for definition in definitions:
+            compiled = self.warehouse.compiled_or_none(definition)
+            if compiled is None or not isinstance(compiled.way, Maintenance) or definition.policy is Policy.FULL:
+                continue
+            own: dict[Shape, Columns] = {}
+            for shaped in shapes(compiled.way.root):
+                own[shaped.shape] = own.get(shaped.shape, frozenset()) | shaped.columns
+            for shape, columns in own.items():
+                tables = [
+                    Log(compiled.sources[name].ref, self.warehouse.spark).snapshot().rows for name in shape.tables
+                ]
+                if sum(count or 0 for count in tables) >= rows:
+                    found.setdefault(evaluated_under(definition), {}).setdefault(shape, []).append(columns)
+        return {
+            settings: {shape: frozenset().union(*wanted) for shape, wanted in joins.items() if len(wanted) > 1}
+            for settings, joins in found.items()
+        }

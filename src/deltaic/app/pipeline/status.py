@@ -1,0 +1,92 @@
+"""Where views are, and how they came there: what their tables say, for people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from deltaic.app.pipeline.service import waiting
+from deltaic.app.refresh.choice import seconds_of
+from deltaic.app.rolling.clock import Clock
+from deltaic.app.rolling.kept import KeptDelta
+from deltaic.app.values.definition import Definition
+from deltaic.errors import DefinitionDamaged, HistoryGone
+from deltaic.store.log import Log
+from deltaic.store.progress import Progress
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+
+def status_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
+    """What a view's table, its kept delta and the logs of its sources say about it."""
+    last = warehouse.last_progress(definition)
+    versions: Mapping[str, int] = {k: s.version for k, s in last.sources.items()} if last else {}
+    return {
+        "view": definition.full_name,
+        "policy": definition.policy.value,
+        "refreshes": last.refresh if last else 0,
+        "technique": last.technique if last else None,
+        "sources": dict(versions),
+        "commits_behind": commits_behind(warehouse, versions),
+        **times_of(warehouse, definition),
+        "comment": definition.comment,
+    }
+
+
+def damaged_status(view: str, problem: DefinitionDamaged) -> dict[str, Any]:
+    """The same of a view whose definition cannot be used."""
+    told = ("policy", "refreshes", "technique", "sources", "commits_behind")
+    times = ("materialized_at", "high_water_mark", "lag_seconds", "commits_waiting")
+    return {"view": view, **dict.fromkeys((*told, *times)), "comment": problem.what}
+
+
+def commits_behind(warehouse: Warehouse, versions: Mapping[str, int]) -> dict[str, int | None]:
+    """How many commits each source is ahead of a version of it; None if it is gone."""
+    behind = {}
+    for key, version in versions.items():
+        ref = warehouse.source_ref(key)
+        newest = Log(ref, warehouse.spark).version() if ref is not None else None
+        behind[key] = None if newest is None else newest - version
+    return behind
+
+
+def times_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
+    """Where a view is, how far its kept delta goes, and what waits. Nothing is recorded for that."""
+    order = Clock(warehouse).table.read()
+    last, kept = warehouse.last_progress(definition), KeptDelta(warehouse, definition).now()
+    own = order.time_of({s.table_id: s.version for s in last.sources.values()}) if last else None
+    behind = waiting(warehouse, definition)
+    return {
+        "materialized_at": order.told(own),
+        "high_water_mark": order.told(kept.mark) if kept else None,
+        "lag_seconds": round(behind.lag(time.time()), 1),
+        "commits_waiting": behind.commits,
+    }
+
+
+def history_of(log: Log) -> list[dict[str, Any]]:
+    """The commits of a view's table, newest first."""
+    newest = log.version()
+    found = []
+    for version in range(newest, max(-1, newest - 100), -1):
+        try:
+            commit = log.commit(version)
+        except HistoryGone:  # the log is cleaned up from its old end
+            break
+        own = Progress.of(commit)
+        figures = own.figures if own else {}
+        found.append({
+            "version": version,
+            "timestamp": commit.timestamp,
+            "operation": commit.operation,
+            "refresh": own.refresh if own else None,
+            "mode": figures.get("mode"),
+            "technique": own.technique if own else None,
+            "reasons": figures.get("reasons"),
+            "seconds": seconds_of(commit),
+            "predicted": figures.get("predicted"),
+            "sources": {key: state.version for key, state in own.sources.items()} if own else {},
+        })  # fmt: skip
+    return found

@@ -1,0 +1,399 @@
+"""What a refresh will do: looks at the sources and the view, and decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.nodes import State
+from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
+from deltaic.algebra.size import why_delta_too_large
+from deltaic.app.catalogs.live import LiveTable
+from deltaic.app.refresh.choice import Choice, learnt_from
+from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.sources import Source
+from deltaic.app.refresh.stored import (
+    create_sql,
+    definition_moves,
+    depth_of,
+    may_be_looked_up,
+    progress_of,
+    recompute_sql,
+    same_columns,
+    stored_columns,
+    stored_view,
+    used_columns,
+    write_step,
+)
+from deltaic.app.refresh.why_full import source_reasons, view_reasons
+from deltaic.app.rounds.coded import rounds_run_here
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.settings import Settings
+from deltaic.delta.common import Columns, Shape, shapes
+from deltaic.delta.sets import ALGORITHMS
+from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
+from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
+from deltaic.plan.iterating import evaluation_steps, fixpoints
+from deltaic.plan.maintain import Known, Maintenance, Way
+from deltaic.plan.program import Program, program_for
+from deltaic.plan.recursion_cost import Reach
+from deltaic.plan.refreshing import known_of, refresh_steps
+from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView
+from deltaic.sql.statements import Policy
+from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
+from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.progress import Progress
+from deltaic.store.state import why_no_rs_state
+from deltaic.store.table import Snapshot, TableRef
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from deltaic.app.refresh.shared import Together
+    from deltaic.app.warehouse import Warehouse
+
+
+@dataclass
+class Plan:
+    """What a refresh will do. Explain prints it, `execute` walks it."""
+
+    definition: Definition
+    compiled: Compiled | None
+    mode: str
+    technique: str
+    reasons: tuple[Reason, ...]
+    reads: Mapping[str, SourceRead]
+    steps: list[Step]
+    table: ViewTable
+    progress: Progress | None
+    tables: Mapping[str, str] = field(default_factory=dict)
+    """A source's path to its name, to say whose rows were read."""
+    known: Known | None = None
+    """What an incremental refresh was planned by."""
+    writer: str = "spark"
+    """What an incremental refresh is written by: spark, delta-rs, or marks (deletion vectors)."""
+    choice: Choice | None = None
+    """What an incremental refresh and a recompute were predicted to take, where there was a choice."""
+    kept: TableRef | None = None
+    """The kept delta that is applied, if one is."""
+
+
+class Planner:
+    """Decides, and changes nothing."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        *,
+        odd_texts: bool = False,
+        together: Together | None = None,
+        looking: bool = False,
+    ) -> None:
+        """`looking`: nothing will be written, and so nothing marked in the view's files."""
+        self.warehouse, self.odd_texts, self.together, self.looking = warehouse, odd_texts, together, looking
+        self.use_rs = warehouse.use_rs and not odd_texts
+
+    def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
+        """Everything a refresh would do, without doing it."""
+        table = self.warehouse.view_table(definition)
+        self.warehouse.capture(definition)
+        marked = last_commit_with_marker(table.log)
+        last = Progress.of(marked.commit) if marked else None
+        reasons = list(view_reasons(definition, marked, last, full))
+        if last is not None and not reasons and not definition_moves(last):
+            reads = self.unchanged(last, pins or {})
+            if reads is not None:
+                return Plan(definition, None, "noop", "none", (), reads, [], table, last)
+        compiled = self.compiled(definition)
+        states = self.states(compiled, _not_back(pins or {}, last))
+        reads = self.reads(compiled, states, last, reasons)
+        if isinstance(compiled.way, Reason):
+            reasons.append(compiled.way)
+        elif not reasons and not same_columns(table, compiled):
+            reasons.append(Reason(Code.DEFINITION_CHANGED, "the view is to be stored in another way than it is"))
+        try:
+            return self.decided(definition, compiled, table, last, reads, reasons, states)
+        except RecursionError:
+            reasons.append(too_deep())
+        except NotLowered as large:
+            reasons.append(large.reason)
+        return self.decided(definition, compiled, table, last, reads, reasons, states)
+
+    def compiled(self, definition: Definition) -> Compiled:
+        """A query that was right when the view was made can be wrong now: the error then says whose it is."""
+        try:
+            return self.warehouse.compiled(definition)
+        except DeltaicError as error:
+            raise type(error)(f"{definition.full_name}: {error.what}", at=error.at, hint=error.hint) from error
+
+    def unchanged(self, last: Progress, pins: Mapping[str, int]) -> dict[str, SourceRead] | None:
+        """The reads of a view whose sources have not moved: milliseconds, and no Spark."""
+        found: dict[str, SourceRead] = {}
+        for key, state in last.sources.items():
+            ref = self.warehouse.source_ref(key)
+            if ref is None or ref.path is None:
+                return None
+            live = self.warehouse.live(key)
+            if live is not None and live.is_lost(state.version):
+                return None
+            log = Log(ref, self.warehouse.spark)
+            version = max(pins.get(key, 0), state.version) if key in pins else log.version()
+            if version < state.version or log.snapshot(version).table_id != state.table_id or not state.is_of(log):
+                return None
+            try:
+                commits = log.commits(state.version, version)
+            except HistoryGone:
+                return None
+            if any(commit.data_change or commit.metadata is not None for commit in commits):
+                return None
+            found[key] = SourceRead(key, ref.relation, state.version, version)
+        return found
+
+    def states(self, compiled: Compiled, pins: Mapping[str, int]) -> dict[str, Snapshot]:
+        found = {}
+        for key, source in compiled.sources.items():
+            log = Log(source.ref, self.warehouse.spark)
+            version = pins.get(key, log.version())
+            found[key] = replace(log.snapshot(version), mark=log.mark(version))
+        return found
+
+    def reads(
+        self,
+        compiled: Compiled,
+        states: Mapping[str, Snapshot],
+        last: Progress | None,
+        reasons: list[Reason],
+    ) -> dict[str, SourceRead]:
+        """How each source will be read; what stands against reading its change is added to the reasons."""
+        used = self.used_columns(compiled)
+        reads: dict[str, SourceRead] = {}
+        for key, source in compiled.sources.items():
+            snapshot, log = states[key], Log(source.ref, self.warehouse.spark)
+            before = last.sources.get(key) if last else None
+            used_now = used_columns(compiled, key, snapshot)
+            own = list(source_reasons(source, before, snapshot, used_now, log)) if last is not None else []
+            if before is not None and source.live is not None and source.live.is_lost(before.version):
+                own.append(Reason(Code.CAPTURE_LOST, f"changes of {key} were lost, and its capture was begun anew"))
+            reasons.extend(own)
+            if before is None or own or reasons:
+                reads[key] = _whole(key, source, snapshot)
+                continue
+            try:
+                change = self.change(source, before.version, snapshot.version, used.get(key, []))
+            except HistoryGone as gone:
+                reasons.append(Reason(Code.HISTORY_GONE, gone.what))
+                reads[key] = _whole(key, source, snapshot)
+                continue
+            reads[key] = SourceRead(
+                key, source.relation, before.version, snapshot.version, change.kind, change.sql,
+                change.rows, change.reason, change.after, change.upto,
+                self.small_states(source, before.version, snapshot.version, used.get(key, [])), snapshot.shown,
+                change.appends, source.live.rows() if source.live else snapshot.rows, snapshot.files,
+                self.can_find(source, snapshot.version, used.get(key, [])), live=source.live is not None,
+            )  # fmt: skip
+        return reads
+
+    def used_columns(self, compiled: Compiled) -> dict[str, list[tuple[str, str]]]:
+        """Name and type of the columns of each source that may be read: those of joins in common are for all."""
+        used = {key: dict(columns) for key, columns in compiled.used_columns.items()}
+        own = {shaped.shape for shaped in shapes(compiled.way.root)} if isinstance(compiled.way, Maintenance) else ()
+        for shape, columns in self.common(compiled.definition).items():
+            for place, column in columns if shape in own else ():
+                used[shape.tables[place]][column.origin] = column.field.type
+        return {key: sorted(columns.items()) for key, columns in used.items()}
+
+    def common(self, definition: Definition) -> Mapping[Shape, Columns]:
+        """The joins that views refreshed together with this one have too."""
+        return self.together.common.get(evaluated_under(definition), {}) if self.together else {}
+
+    def small_states(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> frozenset[State]:
+        """The states of a source that are cheaper read by delta-rs."""
+        if not self.use_rs or source.live:
+            return frozenset()
+        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        versions = ((State.OLD, old), (State.NEW, new))
+        return frozenset(state for state, version in versions if why_no_rs_state(log, version, columns) is None)
+
+    def can_find(self, source: Source, version: int, used: list[tuple[str, str]]) -> bool:
+        """Whether rows may be looked for in the files of a source, of any size."""
+        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        return self.use_rs and source.live is None and may_be_looked_up(log, version, columns)
+
+    def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
+        log = Log(source.ref, self.warehouse.spark)
+        columns = [name for name, _ in used]
+        if source.live is not None:
+            return live_change(source.live, old, new, columns)
+        return plan_change(log, old, new, columns, allow_rs=self.use_rs, allow_feed=not self.odd_texts)
+
+    def decided(
+        self,
+        definition: Definition,
+        compiled: Compiled,
+        table: ViewTable,
+        last: Progress | None,
+        reads: dict[str, SourceRead],
+        reasons: list[Reason],
+        states: Mapping[str, Snapshot],
+    ) -> Plan:
+        forced = any(r.code is Code.POLICY for r in reasons)
+        if reasons and definition.policy is Policy.STRICT and not forced:
+            raise NotIncremental(
+                f"{definition.full_name} cannot be refreshed incrementally: {'; '.join(map(str, reasons))}",
+                hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
+            )
+        paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
+        mode, technique, known, writer, choice = "full", "recompute", None, "spark", None
+        steps: list[Step] = []
+        if not reasons:
+            assert isinstance(compiled.way, Maintenance)
+            stored = stored_view(compiled, table, self.use_rs)
+            known = replace(known_of(reads, stored), common=self.common(definition))
+            program = self.program(compiled.way, known)
+            if program is None:
+                return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
+            settings = Settings.of(self.warehouse.spark)
+            reach = self.reach(compiled.way, reads, stored, last, known, settings)
+            writers = self.writers(compiled, table, reads, stored, program, known, settings, reach)
+            writer = min(writers, key=writers.__getitem__)
+            stored = replace(stored, marked=writer == "marks")
+            steps = [*refresh_steps(compiled.way, reads, stored, known), write_step(compiled, table, known)]
+            mode, technique = "incremental", technique_name(compiled.way, known)
+            choice = Choice(
+                technique,
+                price_of_steps(steps, reads, stored, program, known, writers[writer], reach),
+                price_of_full(compiled.way, reads, stored, reach),
+                learnt_from(table.log),
+                writers,
+            )
+            dearer = choice.why_full(definition, reads, settings)
+            reasons.extend([dearer] if dearer else [])
+        if reasons:
+            mode, technique, steps = "full", "recompute", self.full_steps(compiled, reads, table)
+        why = tuple(reasons)
+        prices = choice.recorded() if choice else None
+        number = last.refresh + 1 if last else table.next_refresh()
+        progress = progress_of(
+            compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices, depth=depth_of(last)
+        )
+        return Plan(
+            definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
+        )
+
+    def program(self, way: Maintenance, known: Known) -> Program | None:
+        """What an incremental refresh computes, if it is not too much to plan."""
+        program = program_for(way, known)
+        large = why_delta_too_large(binding.node for binding in program.bindings) if program else None
+        if large is not None:
+            raise NotLowered(large)
+        return program
+
+    def writers(
+        self,
+        compiled: Compiled,
+        table: ViewTable,
+        reads: Mapping[str, SourceRead],
+        stored: StoredView,
+        program: Program,
+        known: Known,
+        settings: Settings,
+        reach: Reach | None = None,
+    ) -> dict[str, float]:
+        """Who could write the delta, and what it would take. delta-rs writes the files anew that have a row to replace,
+        marks only say which rows are gone; Spark does what neither can."""
+        way, snapshot = compiled.way, table.log.snapshot()
+        assert isinstance(way, Maintenance)
+        key = [compiled.stored[name] for name in way.replaced(known)]
+        possible = ["spark"]
+        if self.use_rs and few(reads) and table.can_use_rs(snapshot):
+            possible.append("delta-rs")
+        if self.use_rs and not self.looking and table.why_not_marked(key) is None:
+            possible.append("marks")
+        if settings.writer in possible:
+            possible = [settings.writer]
+        delta = delta_rows(program, known, reach)
+        return {name: price_of_write(name, way, delta, stored, snapshot.bytes or 0) for name in possible}
+
+    def reach(
+        self,
+        way: Maintenance,
+        reads: Mapping[str, SourceRead],
+        stored: StoredView,
+        last: Progress | None,
+        known: Known,
+        settings: Settings,
+    ) -> Reach | None:
+        """How far a change goes in the recursion of a view that has one."""
+        if way.recursion is None:
+            return None
+        rows = [read.rows for key, read in reads.items() if key in way.recursion.reads]
+        small = all(count is not None and count <= settings.rounds_here for count in (*rows, stored.rows))
+        here = self.use_rs and small and all(map(rounds_run_here, fixpoints(way, known)))
+        return Reach.of(way.recursion, reads, stored.rows, depth_of(last), here=here)
+
+    def full_steps(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> list[Step]:
+        evaluate = evaluation_steps(compiled.recursion.components, reads)
+        return [*evaluate, self.full_step(compiled, reads, table)]
+
+    def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
+        query = recompute_sql(compiled, reads)
+        columns = stored_columns(compiled)
+        if same_columns(table, compiled):
+            rows = table.log.snapshot().rows
+            small = self.use_rs and rows is not None and rows <= WHOLE_ROWS
+            overwrite = table.overwrite_sql(query, columns)
+            return WriteView("recompute the whole view", overwrite, whole=True, query=query if small else None)
+        title = "recompute the whole view, whose columns changed"
+        return WriteView(title, create_sql(compiled, table, query), whole=True)
+
+
+def live_change(live: LiveTable, old: int, new: int, columns: Sequence[str]) -> ChangePlan:
+    """The captured changes of a live source."""
+    rows = live.changed_rows(old, new) if new > old else 0
+    if not rows:
+        return ChangePlan("none", old, new, None, 0, f"{new - old} commits of its log, none with rows")
+    return ChangePlan("feed", old, new, live.change_sql(old, new, columns), rows, "captured changes, read by Spark")
+
+
+def evaluated_under(definition: Definition) -> tuple[object, ...]:
+    """What the same expression must have in common to have the same value in two views."""
+    return (definition.current_schema, *sorted(definition.settings.items()))
+
+
+def technique_name(way: Maintenance, known: Known) -> str:
+    if way.recursion is not None:
+        return "dred"
+    if way.way is Way.SETS:
+        return Way.SETS.value if way.technique == "auto" else way.technique
+    if way.technique not in ("auto", "base", *ALGORITHMS):
+        return way.technique
+    if way.marks:
+        return f"{Way.CHANGES.value} (outer joins)"
+    if way.by_groups(known):
+        return f"base ({Way.KEYS.value})"
+    if way.bags:
+        return f"{Way.CHANGES.value} (multiplicities)"
+    return way.way.value if way.way is Way.CHANGES else f"base ({way.way.value})"
+
+
+def few(reads: Mapping[str, SourceRead]) -> bool:
+    """Whether no source changed so much that the change is Spark's to read."""
+    return all(r.change_rows is not None and r.change_rows <= RS_ROWS for r in reads.values() if r.changed)
+
+
+def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str, SourceRead]:
+    """The reads of a view that is computed whole."""
+    return {key: _whole(key, source, states[key]) for key, source in compiled.sources.items()}
+
+
+def _whole(key: str, source: Source, now: Snapshot) -> SourceRead:
+    rows = source.live.rows() if source.live else now.rows
+    return SourceRead(
+        key, source.relation, None, now.version, shown=now.shown, rows=rows, files=now.files, live=bool(source.live)
+    )
+
+
+def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:
+    """A view that another refresh brought further meanwhile stays where it is."""
+    done = last.sources if last else {}
+    return {key: max(pin, done[key].version) if key in done else pin for key, pin in pins.items()}

@@ -1,0 +1,145 @@
+"""One refresh of one view: decide, run the steps, commit, report."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.reasons import Reason
+from deltaic.app.catalogs.live import prune_passed
+from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.run import Outcome, Run
+from deltaic.app.refresh.shared import Shared
+from deltaic.app.refresh.why_full import recoverable
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.report import Report
+from deltaic.app.values.settings import Settings
+from deltaic.errors import NotIncremental
+from deltaic.plan.kept import KEPT
+from deltaic.spark.analyzer import enough_stack
+from deltaic.spark.lost import again_if_lost
+from deltaic.sql.statements import Policy
+from deltaic.store.rs import is_not_text
+from deltaic.store.table import first_line
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from deltaic.app.warehouse import Warehouse
+
+_log = logging.getLogger(__name__)
+
+
+class Refresher:
+    """`odd_texts`: some text is not UTF-8, so all is read by Spark, and out of the tables' files."""
+
+    def __init__(self, warehouse: Warehouse, shared: Shared | None = None, *, odd_texts: bool = False) -> None:
+        self.warehouse, self.shared, self.odd_texts = warehouse, shared or Shared(), odd_texts
+        self.planner = Planner(warehouse, odd_texts=odd_texts, together=self.shared.together)
+
+    def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
+        started = time.perf_counter()
+        with self.warehouse.lock():
+            plan = self.planner.plan(definition, full=full, pins=pins)
+            if plan.mode == "noop":
+                return self.noop_report(plan, time.perf_counter() - started)
+            planned = time.perf_counter() - started
+            try:
+                outcome = self.execute(plan)
+            except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+                if not self.odd_texts and is_not_text(error):
+                    report = Refresher(self.warehouse, odd_texts=True).refresh(definition, full=full, pins=pins)
+                    return replace(report, seconds=time.perf_counter() - started)
+                reason = recoverable(error)
+                if reason is None or plan.mode != "incremental":
+                    with enough_stack():
+                        raise
+                plan = self.fall_back(plan, reason)
+                with enough_stack():
+                    outcome = self.execute(plan)
+        timings = {"plan": planned, **outcome.timings}
+        return self.report(plan, outcome, time.perf_counter() - started, timings)
+
+    def fall_back(self, plan: Plan, reason: Reason) -> Plan:
+        """What turned out while running that the incremental way is closed."""
+        assert plan.compiled is not None
+        if plan.definition.policy is Policy.STRICT:
+            raise NotIncremental(f"{plan.definition.full_name} cannot be refreshed incrementally: {reason}")
+        assert plan.progress is not None
+        plan.mode, plan.technique, plan.reasons = "full", "recompute", (reason,)
+        figures = {**plan.progress.figures, "mode": "full", "reasons": [str(reason)]}
+        figures.pop("prices", None)  # what it took is the price of both
+        plan.progress = replace(plan.progress, technique="recompute", figures=figures)
+        plan.steps = self.planner.full_steps(plan.compiled, plan.reads, plan.table)
+        return plan
+
+    def execute(self, plan: Plan) -> Outcome:
+        return again_if_lost(lambda: self.executed(plan), plan.definition.full_name)
+
+    def executed(self, plan: Plan) -> Outcome:
+        assert plan.compiled is not None
+        assert plan.progress is not None
+        with self.warehouse.session_for(plan.definition) as session:
+            outcome = Run(
+                session, plan.compiled, plan, self.planner.use_rs, self.shared, self.warehouse.captures
+            ).walk()
+            if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
+                self.fold(plan.table, session)
+        prune_passed(self.warehouse, plan.compiled.sources)
+        if plan.mode == "full":  # its columns may be others now
+            self.warehouse.catalog.register(plan.definition.schema, plan.definition.name)
+        return outcome
+
+    def fold(self, table: ViewTable, session: SparkSession) -> None:
+        """The refresh is made; what stands against folding its files stands against the next one too, which may try."""
+        try:
+            table.fold(session)
+        except Exception as problem:  # classic and Connect sessions raise from different class trees
+            _log.warning("%s: its files could not be put together: %s", table.ref.name, first_line(problem))
+
+    def is_scattered(self, table: ViewTable) -> bool:
+        return (table.log.snapshot().files or 0) > Settings.of(self.warehouse.spark).fold_files
+
+    def report(self, plan: Plan, outcome: Outcome, seconds: float, timings: dict[str, float]) -> Report:
+        return Report(
+            view=plan.definition.full_name,
+            mode=plan.mode,
+            technique=plan.technique,
+            reasons=tuple(str(reason) for reason in plan.reasons),
+            rows_read=_by_name(plan, outcome.rows_by_path),
+            files_read=_by_name(plan, outcome.files_by_path),
+            change_rows={k: r.change_rows for k, r in plan.reads.items() if r.changed},
+            delta_rows=outcome.delta_rows,
+            rows_changed=outcome.rows_changed,
+            jobs=outcome.jobs,
+            seconds=seconds,
+            versions={key: r.new for key, r in plan.reads.items() if key != KEPT},
+            timings=timings,
+            written_by=outcome.written_by,
+            predicted=plan.choice.seconds if plan.choice else {},
+            rows_there={key: read.rows for key, read in plan.reads.items()},
+            files_there={key: read.files for key, read in plan.reads.items()},
+            stages=tuple(outcome.stages),
+            rounds=tuple(map(str, outcome.rounds)),
+        )
+
+    def noop_report(self, plan: Plan, seconds: float) -> Report:
+        versions = {key: read.new for key, read in plan.reads.items()}
+        return Report(plan.definition.full_name, "noop", "none", versions=versions, seconds=seconds)
+
+
+def _by_name(plan: Plan, by_path: Mapping[str, int] | None) -> dict[str, int] | None:
+    """Figures under the names of the view and its sources."""
+    if by_path is None:
+        return None
+    own = plan.table.ref.path or plan.table.ref.relation
+    names = {**plan.tables, own: plan.definition.full_name}
+    read = dict.fromkeys(plan.reads, 0)
+    for path, count in by_path.items():
+        name = names.get(path, path)
+        read[name] = read.get(name, 0) + count
+    return read

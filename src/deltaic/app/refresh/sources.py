@@ -1,0 +1,103 @@
+"""What a query reads: tables, views and live sources, as the catalog and Spark know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.expr import quote
+from deltaic.algebra.nodes import Field
+from deltaic.app.catalogs.catalog import Catalog, path_source
+from deltaic.app.catalogs.live import LiveTable
+from deltaic.errors import (
+    SourceError,
+)
+from deltaic.spark.analyzer import Analyzer, fields_of
+from deltaic.sql.scope import SourceInfo
+from deltaic.store.log import Log
+from deltaic.store.table import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+UniqueOf = Callable[[str, str], tuple[frozenset[str], ...]]
+"""The keys of a view, by its schema and name."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table or view that a query reads."""
+
+    key: str
+    ref: TableRef
+    columns: tuple[Field, ...]
+    is_view: bool
+    keys: tuple[frozenset[str], ...] = ()
+    """Of a view, as its query tells."""
+    live: LiveTable | None = None
+    """Of a source that can be read only now: its table is the captured log."""
+
+    @property
+    def relation(self) -> str:
+        return self.live.relation if self.live else self.ref.relation
+
+
+class SourceCatalog:
+    """Answers the lowering's questions: tables from the catalog, types from Spark."""
+
+    def __init__(self, catalog: Catalog, spark: SparkSession, unique_of: UniqueOf) -> None:
+        self.catalog, self.analyzer, self.unique_of = catalog, Analyzer(spark), unique_of
+        self.sources: dict[str, Source] = {}
+
+    def source(self, parts: tuple[str, ...]) -> Source | None:
+        by_path = path_source(parts)
+        if by_path is not None:
+            Log(by_path, self.analyzer.spark).version()
+            return self._known(by_path.name, by_path, by_path.relation, False)
+        if len(parts) == 3 and parts[0].lower() != "spark_catalog":
+            raise SourceError(f"{'.'.join(parts)} is in another catalog than the session's own")
+        schema = parts[-2] if len(parts) > 1 else self.analyzer.spark.catalog.currentDatabase()
+        schema, name = schema.lower(), parts[-1]
+        views = {(s.lower(), n.lower()): (s, n) for s, n in self.catalog.view_names()}
+        view = views.get((schema, name.lower()))
+        if view is not None:
+            ref = self.catalog.view_ref(*view)
+            columns = ", ".join(quote(c) for c in self.catalog.read_definition(*view).columns)
+            relation = f"(SELECT {columns} FROM {ref.relation})"
+            return self._known(f"{schema}.{name.lower()}", ref, relation, True, self.unique_of(*view))
+        live = self.catalog.live(schema, name)
+        if live is not None:
+            shown = f"{quote(schema)}.{quote(name)}"
+            self.analyzer.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {live.relation} AS SELECT * FROM {shown}")
+            return self._known(live.key, live.ref, shown, False, live=live)
+        table = self.catalog.table_ref(schema, name)
+        return None if table is None else self._known(f"{schema}.{name.lower()}", table, table.relation, False)
+
+    def _known(
+        self,
+        key: str,
+        ref: TableRef,
+        relation: str,
+        is_view: bool,
+        unique: tuple[frozenset[str], ...] = (),
+        live: LiveTable | None = None,
+    ) -> Source:
+        if key not in self.sources:
+            schema = self.analyzer.schema(f"SELECT * FROM {relation}")
+            self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique, live)
+        return self.sources[key]
+
+    def table(self, parts: tuple[str, ...]) -> SourceInfo | None:
+        found = self.source(parts)
+        if found is None:
+            return None
+        qualifier = ("spark_catalog", *found.key.split(".", 1)) if len(parts) < 3 else parts
+        return SourceInfo(found.key, parts if path_source(parts) else qualifier, found.columns)
+
+    def types(self, sql: str) -> tuple[Field, ...]:
+        return self.analyzer.types(sql)
+
+    def is_builtin(self, function: str) -> bool:
+        return self.analyzer.is_builtin(function)

@@ -1,0 +1,203 @@
+"""How a view is stored: the statements that make and fill its table, and what its commits say."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pyspark.sql.types import StructType
+
+from deltaic.algebra.reasons import Code, Reason
+from deltaic.app.refresh.compile import Compiled, pinned_text
+from deltaic.app.refresh.why_full import digest
+from deltaic.app.values.definition import PROPERTY
+from deltaic.plan.maintain import Known, Maintenance, Way
+from deltaic.plan.program import ARTIFACT
+from deltaic.plan.recursion import Phase
+from deltaic.plan.recursion_cost import mean_round
+from deltaic.plan.refreshing import full_query
+from deltaic.plan.rounds import Told
+from deltaic.plan.steps import SourceRead, StoredView, WriteView
+from deltaic.store import partitions
+from deltaic.store.log import Log
+from deltaic.store.progress import Progress, SourceState
+from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
+from deltaic.store.table import Snapshot, stored_as
+from deltaic.store.view import ViewTable
+
+
+def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredView:
+    version, columns = table.log.version(), compiled.stored
+    small = use_rs and why_no_rs_state(table.log, version, list(columns.values())) is None
+    return StoredView(
+        table.ref.relation,
+        version,
+        columns,
+        small,
+        table.log.snapshot(version).rows,
+        use_rs and _scanned_by_rs(compiled, table),
+        use_rs and may_be_looked_up(table.log, version, list(columns.values())),
+    )
+
+
+def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
+    """Whether delta-rs finds the same keys of outer joins in the view as Spark would."""
+    assert isinstance(compiled.way, Maintenance)
+    fields = compiled.way.root.fields
+    names = [name for mark in compiled.way.marks for name in (mark.marker, *mark.keys)]
+    # equal floats and equal nested values are Spark's to tell
+    if not names or any(fields[name].type in ("float", "double") or "<" in fields[name].type for name in names):
+        return False
+    stored = [compiled.stored[name] for name in names]
+    version = table.log.version()
+    return _may_be_searched(table.log, version, stored)
+
+
+def _may_be_searched(log: Log, version: int, columns: list[str]) -> bool:
+    return why_no_rs_state(log, version, columns, most_rows=None, most_bytes=SCANNED_BYTES) is None
+
+
+def may_be_looked_up(log: Log, version: int, columns: list[str]) -> bool:
+    if not _may_be_searched(log, version, columns):
+        return False
+    # fields of structs have other names in the files, and what has no known name there would be NULL
+    if any(f["name"] in columns and not isinstance(stored_as(f), str) for f in log.snapshot(version).fields):
+        return False
+    return partitions.why_not(str(log.ref.path), log.snapshot(version)) is None
+
+
+def write_step(compiled: Compiled, table: ViewTable, known: Known) -> WriteView:
+    way = compiled.way
+    assert isinstance(way, Maintenance)
+    key = tuple(compiled.stored[name] for name in way.replaced(known))
+    sql = table.merge_sql(ARTIFACT, key, list(compiled.stored.values()))
+    told = way.way is Way.CHANGES and not way.by_groups(known)
+    return WriteView("replace the rows of those keys in the view", sql, None, key=key, all_there=told)
+
+
+def stored_columns(compiled: Compiled) -> list[str]:
+    if isinstance(compiled.way, Maintenance):
+        return list(compiled.stored.values())
+    return list(compiled.definition.columns)
+
+
+def same_columns(table: ViewTable, compiled: Compiled) -> bool:
+    """Whether the table still has the query's columns, by name and type."""
+    stored = StructType.fromJson(json.loads(table.log.snapshot().schema_json))
+    if [field.name for field in stored.fields] != stored_columns(compiled):
+        return False
+    types = compiled.stored_types or tuple(field.dataType.simpleString() for field in compiled.schema.fields)
+    return tuple(field.dataType.simpleString() for field in stored.fields) == types
+
+
+def create_sql(
+    compiled: Compiled,
+    table: ViewTable,
+    query: str,
+    *,
+    replacing: bool = True,
+    properties: Mapping[str, str] | None = None,
+    location: str | None = None,
+) -> str:
+    """The statement that makes a view's table, or makes it anew, with its content. Without `properties` it keeps those
+    that it has."""
+    definition = compiled.definition
+    if properties is None:
+        properties = own_properties(table)
+    return table.create_sql(
+        query,
+        replace=replacing,
+        partition_by=definition.partitioned_by,
+        cluster_by=definition.clustered_by,
+        properties={**properties, PROPERTY: definition.to_json()},
+        comment=definition.comment,
+        location=location,
+    )
+
+
+def own_properties(table: ViewTable) -> dict[str, str]:
+    """What was said of a table by a person, without what Delta notes for itself and what names columns, which may be
+    others now."""
+    found = table.log.snapshot().properties
+    return {name: value for name, value in found.items() if not name.startswith(_DELTAS_OWN)}
+
+
+_DELTAS_OWN = (
+    "delta.columnMapping.maxColumnId",
+    "delta.constraints.",
+    "delta.dataSkippingStatsColumns",
+    "delta.feature.",
+    "delta.inCommitTimestampEnablement",
+    "delta.minReaderVersion",
+    "delta.minWriterVersion",
+    "delta.requireCheckpointProtection",
+    "delta.rowTracking.",
+)
+
+
+def recompute_sql(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
+    if isinstance(compiled.way, Maintenance):
+        return full_query(compiled.way, reads, StoredView("", None, compiled.stored))
+    text = pinned_text(compiled, reads)
+    names = ", ".join(f"`{c.replace('`', '``')}`" for c in compiled.definition.columns)
+    return f"SELECT * FROM (\n{text}\n) AS q({names})"
+
+
+def definition_moves(last: Progress) -> bool:
+    """Whether the answer may change though no source does."""
+    return bool(last.figures.get("time_dependent"))
+
+
+DEPTH = "depth"
+"""Among the figures of a commit: in which round of its recursion a row of the view was found, on average."""
+
+
+def depth_of(last: Progress | None) -> float | None:
+    found = last.figures.get(DEPTH) if last else None
+    return found if isinstance(found, int | float) else None
+
+
+def with_depth(progress: Progress, told: Sequence[Told]) -> Progress:
+    """After predicates were evaluated."""
+    depth = mean_round(told) if all(one.phase is Phase.EVALUATE for one in told) else None
+    return replace(progress, figures={**progress.figures, DEPTH: round(depth, 2)}) if depth else progress
+
+
+def progress_of(
+    compiled: Compiled,
+    states: Mapping[str, Snapshot],
+    number: int,
+    *,
+    mode: str,
+    technique: str,
+    reasons: tuple[Reason, ...],
+    prices: Mapping[str, object] | None = None,
+    depth: float | None = None,
+) -> Progress:
+    """What the commit of this refresh will say."""
+    sources = {
+        key: SourceState(s.version, s.table_id, used_columns(compiled, key, s), s.mark) for key, s in states.items()
+    }
+    figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
+    figures["started"] = int(time.time() * 1000)
+    figures.update(prices or {})
+    if depth is not None:
+        figures[DEPTH] = depth
+    if reasons:
+        figures["reasons"] = [str(reason) for reason in reasons]
+    if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:
+        figures["time_dependent"] = True
+    return Progress(
+        refresh=number,
+        sources=sources,
+        technique=technique,
+        figures=figures,
+    )
+
+
+def used_columns(compiled: Compiled, key: str, snapshot: Snapshot) -> str:
+    """The used columns of a source with their types and, as a name may be given anew, where they are stored."""
+    stored = {field["name"]: stored_as(field) for field in snapshot.fields}
+    return json.dumps([(name, kind, stored.get(name)) for name, kind in compiled.used_columns.get(key, [])])

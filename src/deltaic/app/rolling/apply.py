@@ -1,0 +1,106 @@
+"""Apply: folds a kept delta into the view, up to any time until its high-water mark, in one commit."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.nodes import WEIGHT, State
+from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.refresher import Refresher
+from deltaic.app.refresh.sources import Source
+from deltaic.app.rolling.clock import AsOf, Clock, Moment
+from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.report import Report
+from deltaic.app.values.settings import Settings
+from deltaic.delta.timed import TIME
+from deltaic.errors import TimeError
+from deltaic.plan.kept import KEPT, Body, interval_sql
+from deltaic.plan.steps import SourceRead
+from deltaic.store.log import Log
+from deltaic.store.state import why_no_rs_state
+from deltaic.store.table import Snapshot
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+
+class Applier:
+    """`looking`: nothing will be written."""
+
+    def __init__(self, warehouse: Warehouse, definition: Definition, *, looking: bool = False) -> None:
+        self.warehouse, self.definition = warehouse, definition
+        self.clock, self.planner = Clock(warehouse), Planner(warehouse, looking=looking)
+
+    def reaches(self, moment: Moment, at: int) -> bool:
+        """Whether the kept delta goes from where the view is to a time."""
+        kept = KeptDelta(self.warehouse, self.definition).now()
+        return kept is not None and kept.goes_from(moment.view_time) and at <= moment.still(kept.mark)
+
+    def apply(self, to: AsOf | None) -> Report:
+        started = time.perf_counter()
+        with self.warehouse.lock():
+            plan, reached = self.plan(to)
+            refresher = Refresher(self.warehouse)
+            if plan.mode == "noop":
+                return replace(refresher.noop_report(plan, time.perf_counter() - started), time=reached)
+            planned = time.perf_counter() - started
+            outcome = refresher.execute(plan)
+            self.prune(reached)
+        timings = {"plan": planned, **outcome.timings}
+        report = refresher.report(plan, outcome, time.perf_counter() - started, timings)
+        return replace(report, time=reached)
+
+    def prune(self, own: int) -> None:
+        """What the view is past, where that is much."""
+        keeping = KeptDelta(self.warehouse, self.definition)
+        kept = keeping.now()
+        files = kept.table.log.snapshot().files if kept else 0
+        if kept is not None and (files or 0) > Settings.of(self.warehouse.spark).kept_files:
+            with self.warehouse.session_for(self.definition) as session:
+                keeping.prune(kept, min(own, kept.mark), session)
+
+    def plan(self, to: AsOf | None) -> tuple[Plan, int]:
+        """What applying would do, and the time it would get to."""
+        compiled = self.planner.compiled(self.definition)
+        body = body_for(self.definition, compiled)
+        moment, name = self.clock.moment(self.definition), self.definition.full_name
+        kept, own = KeptDelta(self.warehouse, self.definition).of(body, moment), moment.view_time
+        if kept is None or own is None:
+            raise TimeError(f"{name} has no kept delta from where it is", hint=f'propagate("{name}") begins one.')
+        mark = moment.still(kept.mark)
+        reached = mark if to is None else self.clock.time_meant(moment, to)
+        if reached > mark:
+            told = f"{name}: time {moment.told(reached)} is after the high-water mark, {moment.told(mark)}"
+            raise TimeError(told, hint=f'propagate("{name}") moves the mark.')
+        pins = self.clock.pins(moment, reached)
+        states = self.planner.states(compiled, pins)
+        reads = {key: self.unchanged(compiled.sources[key], states[key]) for key in states}
+        table = self.warehouse.view_table(self.definition)
+        if pins == moment.versions(own):
+            return Plan(self.definition, compiled, "noop", "none", (), reads, [], table, moment.last), reached
+        reads[KEPT] = self.kept_read(kept, body, own, reached)
+        plan = self.planner.decided(self.definition, compiled, table, moment.last, reads, [], states)
+        technique = f"{plan.technique}, kept delta" if plan.mode == "incremental" else plan.technique
+        return replace(plan, kept=kept.table.ref, technique=technique), reached
+
+    def unchanged(self, source: Source, now: Snapshot) -> SourceRead:
+        """A source whose change the kept delta has; its state may still be asked for."""
+        log, names = Log(source.ref, self.warehouse.spark), [field["name"] for field in now.fields]
+        small = self.planner.use_rs and not source.live and why_no_rs_state(log, now.version, names) is None
+        return SourceRead(
+            source.key, source.relation, now.version, now.version, shown=now.shown, rows=now.rows, files=now.files,
+            rs_states=frozenset({State.NEW}) if small else frozenset(), live=source.live is not None,
+        )  # fmt: skip
+
+    def kept_read(self, kept: Kept, body: Body, after: int, upto: int) -> SourceRead:
+        log, columns = kept.table.log, [f.name for f in body.columns]
+        version, rows = log.version(), kept.rows_since(after)
+        sql: str | None = interval_sql(log.ref.relation, version, after, upto, columns)
+        if self.planner.use_rs and why_no_rs_state(log, version, [*columns, WEIGHT, TIME]) is None:
+            sql = None
+        return SourceRead(
+            KEPT, log.ref.relation, after, upto, "kept", sql, rows, f"times {after} to {upto}", after, upto, rows=rows
+        )

@@ -1,0 +1,159 @@
+"""Times of a warehouse: the order of its sources' commits, and what a person means by a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+
+from deltaic.app.catalogs.catalog import TIMES
+from deltaic.app.refresh.compile import Compiled
+from deltaic.app.values.definition import Definition
+from deltaic.errors import ConfigurationError, SourceError, TimeError
+from deltaic.store.log import Log
+from deltaic.store.progress import Progress
+from deltaic.store.quoting import text_literal
+from deltaic.store.times import Order, TimesTable
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+AsOf = int | str | datetime
+"""A time: its number, or a timestamp, by default in the session's time zone."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The order of commits, and where in it a view is."""
+
+    definition: Definition
+    last: Progress
+    order: Order
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The view's sources, and the ids of their tables."""
+        return {key: state.table_id for key, state in self.last.sources.items()}
+
+    @property
+    def view_time(self) -> int | None:
+        """The time that the view is at; None if its sources were at these versions at no recorded time."""
+        return self.order.time_of({state.table_id: state.version for state in self.last.sources.values()})
+
+    def versions(self, at: int) -> dict[str, int]:
+        """The versions of the view's sources at a time."""
+        found = self.order.versions_at(at, self.ids.values())
+        return {key: found[table] for key, table in self.ids.items() if table in found}
+
+    def still(self, at: int) -> int:
+        """The last time at which the view's sources are as they were at this one."""
+        own = set(self.ids.values())
+        return next((u.time - 1 for u in self.order.units if u.time > at and u.source in own), self.order.newest)
+
+    def is_back(self, at: int) -> bool:
+        """Whether a time is before the view's own, for any of its sources."""
+        there = self.versions(at)
+        return any(there.get(key, -1) < state.version for key, state in self.last.sources.items())
+
+    def told(self, at: int) -> str:
+        """A time for people."""
+        return str(self.order.told(at))
+
+
+class Clock:
+    def __init__(self, warehouse: Warehouse) -> None:
+        self.warehouse = warehouse
+        ref, location = warehouse.catalog.hidden(TIMES)
+        table = ViewTable(ref, warehouse.lock_file, warehouse.spark)
+        self.table = TimesTable(table, warehouse.spark, location)
+
+    def moment(self, definition: Definition) -> Moment:
+        """The order with every commit of the view's sources that is there now. Under the warehouse's lock."""
+        self.warehouse.capture(definition)
+        last = self.warehouse.last_progress(definition)
+        if last is None:
+            raise TimeError(f"{definition.full_name} has no commit of Deltaic's own", hint="Refresh it.")
+        logs: dict[str, tuple[Log, int]] = {}
+        for key, state in last.sources.items():
+            ref = self.warehouse.source_ref(key)
+            if ref is None:
+                raise SourceError(f"{definition.full_name}: its source {key} is gone")
+            log = Log(ref, self.warehouse.spark)
+            if log.snapshot().table_id != state.table_id or not state.is_of(log):
+                hint = "Refresh the view: it is recomputed, and its times begin anew."
+                raise SourceError(f"{definition.full_name}: {key} is another table than it was", hint=hint)
+            logs[state.table_id] = (log, state.version)
+        return Moment(definition, last, self.table.see({**self.others(logs), **logs}))
+
+    def others(self, own: Mapping[str, object]) -> dict[str, tuple[Log, int]]:
+        """The sources of other views that are in the order: a commit that nobody looked at is no late one."""
+        recorded = {unit.source for unit in self.table.read().units}
+        found: dict[str, tuple[Log, int]] = {}
+        for name in self.warehouse.catalog.view_names():
+            last = self.warehouse.progress_at(*name)
+            for key, state in last.sources.items() if last else ():
+                if state.table_id not in recorded or state.table_id in found or state.table_id in own:
+                    continue
+                ref = self.warehouse.source_ref(key)
+                log = Log(ref, self.warehouse.spark) if ref else None
+                if log is not None and log.snapshot().table_id == state.table_id:
+                    found[state.table_id] = (log, state.version)
+        return found
+
+    def time_meant(self, moment: Moment, as_of: AsOf) -> int:
+        """The number of a time; one that is not there yet is refused."""
+        name, newest = moment.definition.full_name, moment.order.newest
+        if isinstance(as_of, bool) or not isinstance(as_of, int | str | datetime):
+            raise ConfigurationError(f"{as_of!r} is not a time", hint="A number, a timestamp, or a datetime.")
+        if isinstance(as_of, int):
+            if as_of > newest:
+                raise TimeError(f"{name}: time {as_of} is after the newest commit, {moment.told(newest)}")
+            if as_of < 1:
+                raise TimeError(f"{name}: times begin with 1, and {as_of} is before that")
+            return as_of
+        stamp = self.stamp(as_of)
+        if stamp > time.time() * 1000:
+            raise TimeError(f"{name}: {as_of} is in the future", hint="A time up to now can be asked for.")
+        found = moment.order.at_stamp(stamp)
+        if not found:
+            first = moment.order.units[0].time if moment.order.units else 0
+            raise TimeError(f"{name}: {as_of} is before the first recorded commit, {moment.told(first)}")
+        return found
+
+    def stamp(self, as_of: str | datetime) -> int:
+        """Milliseconds; Spark says what a text means, in the session's time zone."""
+        if isinstance(as_of, datetime):
+            return int(as_of.timestamp() * 1000)
+        try:
+            row = self.warehouse.spark.sql(f"SELECT unix_millis(CAST({text_literal(as_of)} AS TIMESTAMP))").first()
+        except PySparkException:
+            row = None
+        if row is None or row[0] is None:
+            hint = "As in '2026-05-01 12:30:00', or with a zone: '2026-05-01 12:30:00 Europe/Berlin'."
+            raise TimeError(f"{as_of!r} is not a timestamp that Spark knows", hint=hint)
+        return int(row[0])
+
+    def check_columns(self, compiled: Compiled, pins: Mapping[str, int]) -> None:
+        """A query is what it is now: at a time when its columns were not there, it has no answer."""
+        for key, version in pins.items():
+            there = set(Log(compiled.sources[key].ref, self.warehouse.spark).snapshot(version).columns)
+            missing = [name for name, _ in compiled.used_columns.get(key, []) if name not in there]
+            if missing:
+                name = compiled.definition.full_name
+                raise TimeError(f"{name} reads {', '.join(missing)} of {key}, which was not there at that time")
+
+    def pins(self, moment: Moment, at: int) -> Mapping[str, int]:
+        """The versions that a refresh to a time reads; refused if the view is past it."""
+        if moment.is_back(at):
+            own = moment.view_time
+            where = f"at time {moment.told(own)}" if own else "past it"
+            raise TimeError(
+                f"{moment.definition.full_name} is {where}, and time {moment.told(at)} is before that",
+                hint="A view is rolled forward only; table(name, as_of=...) reads what is still kept.",
+            )
+        return moment.versions(at)

@@ -1,0 +1,136 @@
+"""The kept delta of a view, beside its table: what it holds and how far it has come, as its own commits say."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.nodes import WEIGHT, is_groupable, is_storable
+from deltaic.algebra.reasons import Reason
+from deltaic.app.catalogs.catalog import KEPT_DELTA
+from deltaic.app.refresh.compile import Compiled
+from deltaic.app.rolling.clock import Moment
+from deltaic.app.values.definition import Definition
+from deltaic.delta.timed import TIME
+from deltaic.errors import HistoryGone, NotIncremental
+from deltaic.plan.kept import Body, body_of
+from deltaic.plan.rolling import Rolling
+from deltaic.store.log import last_commit_with_marker
+from deltaic.store.progress import Progress
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from deltaic.app.warehouse import Warehouse
+
+_ROLLING, _BODY, _SINCE = "rolling", "body", "since"
+"""What a commit of a kept delta says: how far it has come, of what, and since when."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Complete from `since` up to `rolling.mark`."""
+
+    table: ViewTable
+    rolling: Rolling
+    since: int
+    body: str
+    number: int
+
+    @property
+    def mark(self) -> int:
+        return self.rolling.mark
+
+    def progress(self, rolling: Rolling, since: int | None = None) -> Progress:
+        """What the next commit will say."""
+        figures = {_ROLLING: rolling.to_json(), _SINCE: self.since if since is None else since, _BODY: self.body}
+        return Progress(self.number + 1, {}, "propagate", figures)
+
+    def goes_from(self, time: int | None) -> bool:
+        """Whether a view at this time can be rolled by it."""
+        return time is not None and self.since <= time <= self.mark
+
+    def rows_since(self, time: int) -> int:
+        """About how many rows were kept since a time, as the commits tell."""
+        total, log = 0, self.table.log
+        for version in range(log.version(), -1, -1):
+            try:
+                commit = log.commit(version)
+            except HistoryGone:
+                break
+            told = Progress.of(commit)
+            total += sum(file.rows or 0 for file in commit.adds)
+            if told is not None and told.figures[_ROLLING]["mark"] <= time:
+                break
+        return total
+
+
+def digest_of(body: Body) -> str:
+    return hashlib.sha256(body.text.encode()).hexdigest()[:16]
+
+
+def body_for(definition: Definition, compiled: Compiled) -> Body:
+    """What of a view has a timed delta; refused with the reason if nothing has."""
+    why = str(compiled.way) if isinstance(compiled.way, Reason) else ""
+    body = body_of(compiled.way) if not isinstance(compiled.way, Reason) else why
+    if isinstance(body, Body):
+        kinds = [f.type for f in body.columns if not is_groupable(f.type) or not is_storable(f.type)]
+        if not kinds:
+            return body
+        body = f"a value of type {kinds[0]} would have to be kept, and cannot be compared or stored"
+    raise NotIncremental(
+        f"{definition.full_name} has no kept delta: {body}",
+        hint="It is refreshed as ever, to any time too; propagate and apply are not for it.",
+    )
+
+
+class KeptDelta:
+    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
+        self.warehouse, self.definition = warehouse, definition
+
+    def table(self) -> ViewTable:
+        ref, _ = self.warehouse.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
+        return ViewTable(ref, self.warehouse.lock_file, self.warehouse.spark)
+
+    def now(self) -> Kept | None:
+        """As its newest commit says."""
+        table = self.table()
+        marked = last_commit_with_marker(table.log) if table.exists else None
+        last = Progress.of(marked.commit) if marked else None
+        if last is None:
+            return None
+        told = last.figures
+        try:
+            return Kept(table, Rolling.from_json(told[_ROLLING]), told[_SINCE], told[_BODY], last.refresh)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None  # of something else: it is begun anew
+
+    def of(self, body: Body, moment: Moment) -> Kept | None:
+        """The kept delta of this very body, if it goes on from where the view is."""
+        kept = self.now()
+        return kept if kept is not None and kept.body == digest_of(body) and kept.goes_from(moment.view_time) else None
+
+    def prune(self, kept: Kept, upto: int, session: SparkSession) -> None:
+        """Forget what nobody will ask for: what is not after a time that the view is at."""
+        sql = f"DELETE FROM {kept.table.ref.relation} WHERE `{TIME}` <= {upto}"
+        kept.table.apply_spark(session, sql, kept.progress(kept.rolling, since=upto))
+
+    def begin(self, body: Body, relations: int, own: int, session: SparkSession) -> Kept:
+        """An empty one from a time on, instead of what is there."""
+        kept = self.empty(body, relations, own)
+        table = kept.table
+        fields = [(f.name, f.type) for f in body.columns] + [(WEIGHT, "bigint"), (TIME, "bigint")]
+        empty = ", ".join(f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in fields)
+        _, location = self.warehouse.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
+        sql = table.create_sql(f"SELECT {empty} WHERE FALSE", replace=table.exists, location=location)
+        table.apply_spark(session, sql, kept.progress(kept.rolling))
+        found = self.now()
+        assert found is not None
+        return found
+
+    def empty(self, body: Body, relations: int, own: int) -> Kept:
+        """One from a time on, not yet made."""
+        table = self.table()
+        return Kept(table, Rolling.start(relations, own), own, digest_of(body), table.next_refresh() - 1)

@@ -1,0 +1,153 @@
+"""A view as of another time than its own, without moving it: what a refresh would write, beside what is there."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from deltaic.algebra.expr import quote
+from deltaic.app.catalogs.live import LiveStates
+from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.here import evaluated
+from deltaic.app.refresh.run import Run
+from deltaic.app.refresh.shared import Shared
+from deltaic.app.refresh.stored import recompute_sql
+from deltaic.app.refresh.why_full import digest
+from deltaic.app.rolling.apply import Applier
+from deltaic.app.rolling.clock import AsOf, Clock, Moment
+from deltaic.app.rounds.fixpoint import little
+from deltaic.app.values.definition import Definition
+from deltaic.errors import HistoryGone, TimeError
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.steps import Step, WriteView
+from deltaic.spark.session import fork
+from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.progress import Progress
+from deltaic.store.write_sql import OP
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltaic.app.warehouse import Warehouse
+
+
+class Looker:
+    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
+        self.warehouse, self.definition = warehouse, definition
+        self.log = warehouse.view_table(definition).log
+
+    def table(self, as_of: AsOf) -> DataFrame:
+        with self.warehouse.lock():
+            clock = Clock(self.warehouse)
+            moment = clock.moment(self.definition)
+            at = clock.time_meant(moment, as_of)
+            if moment.is_back(at):
+                return self.shown(self.stored(self.version_at(moment, at)))
+            plan = self.plan(moment, at)
+            if plan.mode == "noop":
+                return self.shown(self.stored(self.log.version()))
+            return self.looked_at(plan)
+
+    def plan(self, moment: Moment, at: int) -> Plan:
+        """By the kept delta, where it goes from here to there; else by what the sources say."""
+        clock, compiled = Clock(self.warehouse), self.warehouse.compiled(self.definition)
+        clock.check_columns(compiled, moment.versions(at))
+        applier = Applier(self.warehouse, self.definition, looking=True)
+        if applier.reaches(moment, at):
+            return applier.plan(at)[0]
+        return Planner(self.warehouse, looking=True).plan(self.definition, pins=moment.versions(at))
+
+    def version_at(self, moment: Moment, at: int) -> int:
+        """The version of the view's own table that was at a time of the past."""
+        wanted = moment.versions(at)
+        for version in range(self.log.version(), -1, -1):
+            try:
+                progress = Progress.of(self.log.commit(version))
+            except HistoryGone:
+                break
+            if progress is None or progress.figures.get("definition") != digest(self.definition):
+                continue  # another query's rows
+            if {k: s.version for k, s in progress.sources.items()} == wanted:
+                return version
+        own = moment.view_time
+        raise TimeError(
+            f"{self.definition.full_name} is at time {moment.told(own) if own else 'unknown'}, and what it was at time"
+            f" {moment.told(at)} is not kept",
+            hint="Times that it was refreshed to can be read as long as its table has them.",
+        )
+
+    def stored(self, version: int) -> DataFrame:
+        return self.warehouse.spark.sql(f"SELECT * FROM {self.log.ref.as_of(version)}")
+
+    def shown(self, rows: DataFrame) -> DataFrame:
+        shown = self.log.snapshot().shown
+        rows = rows.where(quote(shown)) if shown else rows
+        return rows.select(*map(quote, self.definition.columns))
+
+    def looked_at(self, plan: Plan) -> DataFrame:
+        """The view's rows, with those that a refresh would replace."""
+        assert plan.compiled is not None
+        way = plan.compiled.way
+        looking = None
+        if plan.mode == "incremental":
+            with self.warehouse.session_for(self.definition) as session:
+                captures = self.warehouse.captures
+                looking = Looking(session, plan.compiled, plan, self.warehouse.use_rs, Shared(), captures)
+                if looking.is_small():
+                    looking.walk()
+        if looking is None or looking.arrow is None:
+            return self.computed(plan)
+        assert isinstance(way, Maintenance)
+        assert plan.known is not None
+        there = self.stored(self.log.version())
+        wanted = StructType([StructField(OP, IntegerType(), False), *there.schema.fields])
+        changes = arrow_to_spark(self.warehouse.spark, looking.arrow.select(wanted.names), wanted)
+        keys = [plan.compiled.stored[name] for name in way.replaced(plan.known)]
+        gone = changes.where(f"`{OP}` = -1").selectExpr(*(f"{quote(k)} AS `{n}`" for n, k in enumerate(keys)))
+        same = [there[quote(key)].eqNullSafe(gone[f"`{n}`"]) for n, key in enumerate(keys)]
+        left = there.join(gone, reduce(lambda one, two: one & two, same), "left_anti")
+        return self.shown(left.unionByName(changes.where(f"`{OP}` = 1").drop(OP)))
+
+    def computed(self, plan: Plan) -> DataFrame:
+        """The query itself at that time."""
+        assert plan.compiled is not None
+        session = self.session()
+        query = recompute_sql(plan.compiled, plan.reads)
+        live = any(source.live for source in plan.compiled.sources.values())
+        if not live and not plan.compiled.recursion.components:
+            return self.shown(session.sql(query))
+        with closing(LiveStates(self.warehouse.captures, session)) as states:  # what is read ends with this block
+            states.name_all(plan.compiled, plan.reads)
+            with evaluated(session, plan.compiled, plan.reads):
+                frame = self.shown(session.sql(query))
+                rows = little(frame)
+                return frame.localCheckpoint() if rows is None else arrow_to_spark(session, rows, frame.schema)
+
+    def session(self) -> SparkSession:
+        """The warehouse's own, if it has the settings of the view's creator, else one that has and stays."""
+        own, told = self.warehouse.spark, self.definition
+        same = all(own.conf.get(key, None) == value for key, value in told.settings.items())
+        if same and own.catalog.currentDatabase() == told.current_schema:
+            return own
+        session = fork(own)
+        for key, value in told.settings.items():
+            session.conf.set(key, value)
+        session.catalog.setCurrentDatabase(told.current_schema)
+        return session
+
+
+class Looking(Run):
+    """A run that ends before its commit."""
+
+    arrow: pa.Table | None
+
+    def take(self, step: Step, small: bool) -> None:
+        if not isinstance(step, WriteView):
+            super().take(step, small)
+
+    def count(self) -> None:
+        return

@@ -1,0 +1,307 @@
+"""Propagate: computes a view's timed delta in bounded steps, each one job and one commit, and keeps it.
+
+Sources whose past can be read are read at the times wanted, so that no compensation is needed. By default a step takes
+an interval of all sources (`Propagate`, figure 5), all of whose terms are one query. A view whose sources have
+intervals of their own (`deltaic.interval.<source>`) is rolled (`RollingPropagate`, figure 10): a step is one term.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from deltaic.algebra.nodes import WEIGHT, sources
+from deltaic.algebra.reasons import Code
+from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.explain import explain_propagation
+from deltaic.app.refresh.refresher import Refresher
+from deltaic.app.refresh.run import Run
+from deltaic.app.refresh.shared import Shared
+from deltaic.app.refresh.sources import Source
+from deltaic.app.refresh.stored import used_columns
+from deltaic.app.refresh.why_full import source_reasons
+from deltaic.app.rolling.clock import AsOf, Clock, Moment
+from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.report import Report
+from deltaic.app.values.settings import Settings
+from deltaic.delta.timed import TIME, apart
+from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
+from deltaic.plan.kept import Body
+from deltaic.plan.program import ARTIFACT
+from deltaic.plan.refreshing import known_of, propagation_steps
+from deltaic.plan.rolling import Rolling, Span, Term
+from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView
+from deltaic.store.change import is_history_gone, plan_change
+from deltaic.store.log import Log
+from deltaic.store.write_sql import OP
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+Versions = Sequence[tuple[int, int]]
+"""Versions of a source that changed rows, and their times."""
+
+
+@dataclass(frozen=True)
+class Next:
+    """What a step does: the state after it, the reads by the names that scans have, and of one term its sign."""
+
+    rolling: Rolling
+    reads: Mapping[str, SourceRead]
+    body: Body
+    sources: Mapping[str, Source]
+    sign: int | None = None
+    technique: str = "propagate"
+
+
+class Propagator:
+    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
+        self.warehouse, self.definition = warehouse, definition
+        self.clock, self.planner = Clock(warehouse), Planner(warehouse)
+        self.compiled: Compiled
+        self.moment: Moment
+        self._rows: dict[tuple[str, int], int | None] = {}
+
+    def propagate(self, upto: AsOf | None, steps: int | None) -> Iterator[Report]:
+        """One report for each step: it may be stopped after any, and gone on with by another process. It ends with what
+        was there when it began, however much is written meanwhile."""
+        done = 0
+        if upto is None:
+            with self.warehouse.lock():
+                upto = self.clock.moment(self.definition).order.newest
+        while steps is None or done < steps:
+            with self.warehouse.lock():
+                report = self.step(upto)
+            if report is None:
+                return
+            done += 1
+            yield report
+
+    def step(self, upto: AsOf) -> Report | None:
+        """The next one; None if there is none."""
+        started = time.perf_counter()
+        self.compiled = self.planner.compiled(self.definition)
+        body = body_for(self.definition, self.compiled)
+        self.moment = self.clock.moment(self.definition)
+        kept = KeptDelta(self.warehouse, self.definition).of(body, self.moment) or self.begun(body)
+        end = self.clock.time_meant(self.moment, upto)
+        following = self.following(body, kept, end)
+        if following is None:
+            return None
+        plan = self.plan(kept, following)
+        try:
+            with self.warehouse.session_for(self.definition) as session:
+                if not any(read.changed for read in following.reads.values()):  # commits that changed no rows
+                    assert plan.progress is not None
+                    kept.table.commit_progress_only(plan.progress, session)
+                    return Report(self.definition.full_name, "propagated", "none", time=following.rolling.mark)
+                compiled = replace(self.compiled, sources=following.sources)
+                outcome = Propagating(
+                    session, compiled, plan, self.planner.use_rs, Shared(), self.warehouse.captures
+                ).walk()
+        except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+            if isinstance(error, DeltaicError) or not is_history_gone(error):
+                raise
+            what = f"{self.definition.full_name} cannot be propagated: a past state of its sources is gone"
+            raise HistoryGone(what, hint="Refresh the view: its kept delta begins anew.") from error
+        report = Refresher(self.warehouse).report(plan, outcome, time.perf_counter() - started, outcome.timings)
+        return replace(report, mode="propagated", time=following.rolling.mark)
+
+    def explained(self) -> str:
+        """What the next step would do; nothing is made or written."""
+        with self.warehouse.lock():
+            self.compiled = self.planner.compiled(self.definition)
+            body, keeping = body_for(self.definition, self.compiled), KeptDelta(self.warehouse, self.definition)
+            self.moment = self.clock.moment(self.definition)
+            own, kept = self.moment.view_time, keeping.of(body, self.moment)
+            if kept is None and own is None:
+                told = "The view is at no recorded time: it is refreshed first, and its kept delta begins there."
+                return explain_propagation(self.compiled, told, None)
+            if kept is None:
+                assert own is not None
+                kept = keeping.empty(body, relations_of(body), own)
+            following = self.following(body, kept, self.moment.order.newest)
+            told = f"High-water mark: {self.moment.told(kept.mark)}"
+            plan = self.plan(kept, following) if following is not None else None
+            return explain_propagation(self.compiled, told, plan)
+
+    def following(self, body: Body, kept: Kept, end: int) -> Next | None:
+        return self.next_term(body, kept, end) if self.definition.intervals else self.interval(body, kept, end)
+
+    def begun(self, body: Body) -> Kept:
+        """A kept delta from where the view is."""
+        if self.moment.view_time is None:
+            # of its sources' versions some were never there at once: the newest state is a recorded one
+            pins = self.moment.versions(self.moment.order.newest)
+            Refresher(self.warehouse).refresh(self.definition, full=False, pins=pins)
+            self.moment = self.clock.moment(self.definition)
+        own = self.moment.view_time
+        assert own is not None
+        with self.warehouse.session_for(self.definition) as session:
+            return KeptDelta(self.warehouse, self.definition).begin(body, relations_of(body), own, session)
+
+    # one interval for all sources
+
+    def interval(self, body: Body, kept: Kept, end: int) -> Next | None:
+        """Commits from the mark on, until they have as many rows as a step is to have."""
+        after, rolling = kept.mark, kept.rolling
+        if end <= self.moment.still(after):
+            return None
+        target = Settings.of(self.warehouse.spark).propagate_rows
+        keys = {table: key for key, table in self.moment.ids.items()}
+        upto, total = after, 0
+        for unit in self.moment.order.units:
+            if unit.source not in keys or not after < unit.time <= end:
+                continue
+            rows = self.rows_of(keys[unit.source], unit.version) or 0
+            if upto > after and total + rows > target:
+                break
+            upto, total = unit.time, total + rows
+        reads = {key: self.changed(key, key, Span(after, upto)) for key in self.compiled.sources}
+        done = replace(rolling, forward=(kept.mark,) * len(rolling.forward), lists=((),) * len(rolling.lists))
+        return Next(finished(done.propagated(upto)), reads, body, self.compiled.sources)
+
+    # an interval of its own for each source
+
+    def next_term(self, body: Body, kept: Kept, end: int) -> Next | None:
+        found = apart(body.node)
+        if found is None:
+            raise NotIncremental(
+                f"{self.definition.full_name} cannot be rolled by intervals of its sources: it is no join of tables",
+                hint="Without deltaic.interval.<source> it is propagated by one interval for all.",
+            )
+        node, leaves = found
+        rolling = kept.rolling
+        while True:
+            if not rolling.pending:
+                source = rolling.next_source
+                upto = self.forward_upto(leaves[source][1], rolling.forward[source], end)
+                if upto <= rolling.forward[source]:
+                    return None
+                term = rolling.forward_term(source, upto)
+                if self.is_empty(term, leaves):
+                    rolling = rolling.passed(source, upto)
+                    continue
+                return self.of_term(replace(body, node=node), term, leaves, rolling.rolled(term, term.at_least))
+            term = rolling.pending[0]
+            if not self.is_empty(term, leaves):
+                after = rolling.compensated(term.at_least)
+                return self.of_term(replace(body, node=node), term, leaves, after)
+            rolling = rolling.skipped()
+
+    def forward_upto(self, source: str, after: int, end: int) -> int:
+        """As many commits of a source as its interval has; all there are, where it has none."""
+        named = {name.lower(): commits for name, commits in self.definition.intervals.items()}
+        commits = named.get(source) or named.get(source.split(".", 1)[-1])
+        units = self.moment.order.between(self.moment.ids[source], after, end)
+        return units[commits - 1].time if commits and len(units) > commits else end
+
+    def is_empty(self, term: Term, leaves: Sequence[tuple[str, str]]) -> bool:
+        return any(not self.versions_in(leaves[place][1], span) for place, span in term.spans.items())
+
+    def of_term(self, body: Body, term: Term, leaves: Sequence[tuple[str, str]], rolling: Rolling) -> Next:
+        reads: dict[str, SourceRead] = {}
+        for place, (name, source) in enumerate(leaves):
+            part = term.parts[place]
+            wanted = Span(term.wanted[place], term.wanted[place])
+            reads[name] = self.changed(name, source, part or wanted)
+        origins = {name: self.compiled.sources[source] for name, source in leaves}
+        kind = "forward" if len(term.spans) == 1 else "overlap, taken back" if term.sign < 0 else "overlap, put back"
+        return Next(rolling, reads, body, origins, term.sign, f"roll ({kind})")
+
+    # reading
+
+    def versions_in(self, source: str, span: Span) -> Versions:
+        """The commits of a source in a span that changed rows."""
+        units = self.moment.order.between(self.moment.ids[source], span.after, span.upto)
+        return [(u.version, u.time) for u in units if self.rows_of(source, u.version) is not None]
+
+    def rows_of(self, source: str, version: int) -> int | None:
+        """How many rows a commit changed, about; None if it changed none."""
+        if (source, version) not in self._rows:
+            self._rows[source, version] = self.count_rows(source, version)
+        return self._rows[source, version]
+
+    def count_rows(self, source: str, version: int) -> int | None:
+        live = self.compiled.sources[source].live
+        if live is not None:
+            return live.changed_rows(version - 1, version) or None
+        log, used = Log(self.compiled.sources[source].ref, self.warehouse.spark), self.used(source)
+        names = [name for name, _ in used]
+        change = plan_change(log, version - 1, version, names, allow_rs=self.planner.use_rs)
+        return None if change.kind == "none" else change.rows or 1
+
+    def used(self, source: str) -> list[tuple[str, str]]:
+        return self.compiled.used_columns.get(source, [])
+
+    def changed(self, name: str, key: str, span: Span) -> SourceRead:
+        """How a source is read: its changes in a span, and its state at the end of it."""
+        source = self.compiled.sources[key]
+        old, new = (self.moment.versions(at)[key] for at in (span.after, span.upto))
+        log = Log(source.ref, self.warehouse.spark)
+        snapshot = log.snapshot(new)
+        before, used = self.moment.last.sources[key], used_columns(self.compiled, key, snapshot)
+        problems = [str(reason) for reason in source_reasons(source, before, snapshot, used, log)]
+        if source.live is not None and source.live.is_lost(old):
+            problems.append(f"{Code.CAPTURE_LOST.name}: changes of {key} were lost, and its capture was begun anew")
+        if problems:
+            raise NotIncremental(
+                f"{self.definition.full_name} cannot be propagated: {'; '.join(problems)}",
+                hint="Refresh the view: it is recomputed, and its kept delta begins anew.",
+            )
+        versions = self.versions_in(key, span)
+        return SourceRead(
+            name, source.relation, old, new,
+            change_kind="timed" if versions else "none",
+            change_rows=sum(self.rows_of(key, version) or 0 for version, _ in versions),
+            change_note=f"{len(versions)} commits, timed",
+            change_from=old, change_upto=new,
+            rs_states=self.planner.small_states(source, old, new, self.used(key)),
+            shown=snapshot.shown, rows=source.live.rows() if source.live else snapshot.rows, files=snapshot.files,
+            rs_finds=self.planner.can_find(source, new, self.used(key)), times=tuple(versions),
+            live=source.live is not None,
+        )  # fmt: skip
+
+    def plan(self, kept: Kept, following: Next) -> Plan:
+        known = known_of(following.reads, StoredView("", None, {}))
+        steps = propagation_steps(following.body, following.reads, known, following.sign)
+        columns = [*(f.name for f in following.body.columns), WEIGHT, TIME]
+        write = WriteView("append to the kept delta", kept.table.append_sql(ARTIFACT, columns))
+        paths = {s.ref.path or s.ref.relation: key for key, s in self.compiled.sources.items()}
+        return Plan(
+            self.definition, self.compiled, "incremental", following.technique, (), following.reads, [*steps, write],
+            kept.table, kept.progress(following.rolling), paths, known, "delta-rs",
+        )  # fmt: skip
+
+
+def relations_of(body: Body) -> int:
+    """How many sources a propagation has forward marks of."""
+    found = apart(body.node)
+    return len(found[1]) if found else len(set(sources(body.node)))
+
+
+def finished(rolling: Rolling) -> Rolling:
+    """After a step over sources that are read at the times wanted, all of whose terms are one query."""
+    while rolling.pending:
+        rolling = rolling.compensated(rolling.pending[0].at_least)
+    return rolling
+
+
+class Propagating(Run):
+    """A run whose delta is appended as it is."""
+
+    def compute(self, step: ComputeDelta, small: bool) -> None:
+        frame = self.session.sql(step.sql)
+        if not small:
+            self.desk.keep(frame.selectExpr(f"1 AS `{OP}`", "*")).createOrReplaceTempView(ARTIFACT)
+            self.outcome.delta_rows = None
+            return
+        rows = self.desk.collected(frame)
+        self.outcome.delta_rows = rows.num_rows
+        self.arrow = rows.add_column(0, OP, pa.array([1] * rows.num_rows, pa.int32()))

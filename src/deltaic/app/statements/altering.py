@@ -1,0 +1,222 @@
+"""ALTER ... AS another query, as a change: rules of a recursion, or branches of a UNION ALL, that are added or removed;
+or other columns that follow from those that are there.
+
+The view is first brought up to date under its old query. Then its definition is replaced, and last its rows, by the
+change alone; if that fails, the definition is put back. A process that is killed in between leaves a view that its next
+refresh computes anew, since its rows say of which query they are. Other columns are another table in one commit,
+definition and all. What cannot be told as such a change is computed anew at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltaic.algebra.canonical import canonical
+from deltaic.algebra.nodes import Node
+from deltaic.algebra.recursion import Predicate
+from deltaic.algebra.simplify import simplify
+from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.decide import Plan, Planner, first_reads
+from deltaic.app.refresh.refresher import Refresher
+from deltaic.app.refresh.stored import create_sql, depth_of, progress_of, same_columns, stored_view, write_step
+from deltaic.app.values.definition import PROPERTY, Definition
+from deltaic.app.values.settings import Settings
+from deltaic.delta.dred import AlteredRules
+from deltaic.plan.branches import AlteredBranches, branch_delta, branches
+from deltaic.plan.columns import AlteredColumns, altered_columns
+from deltaic.plan.maintain import Maintenance
+from deltaic.plan.program import DELTA, Program, program_for
+from deltaic.plan.refreshing import known_of, query_over_view, refresh_steps
+from deltaic.plan.steps import SourceRead, Step, WriteView
+from deltaic.store.progress import Progress
+from deltaic.store.quoting import text_literal
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from deltaic.app.warehouse import Warehouse
+
+
+def _form(node: Node) -> Hashable:
+    return canonical(simplify(node))
+
+
+def altered_rules(old: Compiled, new: Compiled) -> AlteredRules | None:
+    """What changed of a recursive view's rules; None if something else did."""
+    before, after = old.way, new.way
+    if not isinstance(before, Maintenance) or not isinstance(after, Maintenance):
+        return None
+    if before.recursion is None or after.recursion is None or _form(before.root) != _form(after.root):
+        return None
+    was = {p.source: p for p in before.recursion.predicates}
+    now = {p.source: p for p in after.recursion.predicates}
+    if [(p.source, p.name, p.types) for p in _sorted(was)] != [(p.source, p.name, p.types) for p in _sorted(now)]:
+        return None
+    removed, added = dict[str, tuple[Node, ...]](), dict[str, tuple[Node, ...]]()
+    for source, p in was.items():
+        gone, come = rules_without(p.rules, now[source].rules), rules_without(now[source].rules, p.rules)
+        removed.update({source: tuple(gone)} if gone else {})
+        added.update({source: tuple(come)} if come else {})
+    return AlteredRules(removed, added)
+
+
+def _sorted(predicates: dict[str, Predicate]) -> list[Predicate]:
+    return [predicates[source] for source in sorted(predicates)]
+
+
+def rules_without(some: Sequence[Node], others: Sequence[Node]) -> list[Node]:
+    """Those of some trees that are not among others."""
+    known = Counter(map(_form, others))
+    found = []
+    for node in some:
+        if known[_form(node)]:
+            known[_form(node)] -= 1
+        else:
+            found.append(node)
+    return found
+
+
+def altered_branches(old: Compiled, new: Compiled) -> AlteredBranches | None:
+    """Which branches of a UNION ALL were added or removed; None if nothing else stays."""
+    if not isinstance(old.way, Maintenance) or not isinstance(new.way, Maintenance):
+        return None
+    before, after = branches(old.way), branches(new.way)
+    if before is None or after is None:
+        return None
+    removed, added = rules_without(before, after), rules_without(after, before)
+    stays = len(removed) < len(before)
+    return AlteredBranches(tuple(removed), tuple(added)) if stays else None
+
+
+Altered = AlteredRules | AlteredBranches | AlteredColumns
+
+
+def altered(old: Compiled, new: Compiled) -> Altered | None:
+    return altered_rules(old, new) or altered_branches(old, new) or own_columns(old, new)
+
+
+def own_columns(old: Compiled, new: Compiled) -> AlteredColumns | None:
+    """Delta reads '' in a column that a table is partitioned by back as NULL: such a table does not tell its rows."""
+    if not isinstance(old.way, Maintenance) or not isinstance(new.way, Maintenance) or old.definition.partitioned_by:
+        return None
+    return altered_columns(old.way, new.way)
+
+
+def altered_definition(old: Definition, query: str) -> Definition:
+    return replace(old, query=query, given=(), form=None)
+
+
+class Alteration:
+    """Of one view to another query."""
+
+    def __init__(self, warehouse: Warehouse, old: Definition, new: Compiled) -> None:
+        self.warehouse, self.old, self.new = warehouse, old, new
+        self.planner = Planner(warehouse)
+
+    def plan(self) -> Plan | None:
+        """What brings the view, as it is now, under the other query; None if it has to be computed anew."""
+        before, table = self.warehouse.compiled(self.old), self.warehouse.view_table(self.old)
+        change, way, last = altered(before, self.new), self.new.way, self.warehouse.last_progress(self.old)
+        if change is None or last is None or not isinstance(way, Maintenance):
+            return None
+        if isinstance(change, AlteredColumns):
+            return self.columns_plan(change, before, way, table, last)
+        if not same_columns(table, self.new):
+            return None
+        compiled = replace(self.new, sources={**before.sources, **self.new.sources})
+        states = self.planner.states(compiled, {key: state.version for key, state in last.sources.items()})
+        reads = {key: self.unchanged(key, read, before) for key, read in first_reads(compiled, states).items()}
+        stored = stored_view(compiled, table, self.planner.use_rs)
+        known = known_of(reads, stored)
+        if isinstance(change, AlteredRules):
+            known = replace(known, altered=change)
+            program = program_for(way, known)
+        else:
+            program = Program((branch_delta(way, change, DELTA),)) if change.removed or change.added else None
+        own = {key: state for key, state in states.items() if key in self.new.sources}
+        progress = progress_of(
+            self.new,
+            own,
+            last.refresh + 1,
+            mode="incremental",
+            technique=_told(change),
+            reasons=(),
+            depth=depth_of(last),
+        )
+        paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
+        if program is None:
+            return Plan(self.new.definition, compiled, "noop", _told(change), (), reads, [], table, progress, paths)
+        settings = Settings.of(self.warehouse.spark)
+        writers = self.planner.writers(compiled, table, reads, stored, program, known, settings)
+        writer = min(writers, key=writers.__getitem__)
+        stored = replace(stored, marked=writer == "marks")
+        steps = [*refresh_steps(way, reads, stored, known, program), write_step(compiled, table, known)]
+        return Plan(
+            self.new.definition, compiled, "incremental", _told(change), (), reads, steps, table, progress, paths,
+            known, writer,
+        )  # fmt: skip
+
+    def columns_plan(
+        self, change: AlteredColumns, before: Compiled, way: Maintenance, table: ViewTable, last: Progress
+    ) -> Plan:
+        """The view's rows are read, and written as its new ones."""
+        states = self.planner.states(self.new, {key: state.version for key, state in last.sources.items()})
+        reads = {key: self.unchanged(key, read, before) for key, read in first_reads(self.new, states).items()}
+        query = query_over_view(change.node, way, stored_view(before, table, use_rs=False), self.new.stored)
+        title = "write the view's own rows with its new columns"
+        steps: list[Step] = [WriteView(title, create_sql(self.new, table, query), whole=True)]
+        told = _told(change)
+        progress = progress_of(self.new, states, last.refresh + 1, mode="incremental", technique=told, reasons=())
+        return Plan(self.new.definition, self.new, "incremental", told, (), reads, steps, table, progress)
+
+    def unchanged(self, key: str, read: SourceRead, before: Compiled) -> SourceRead:
+        """A table that is read as it is, while the query becomes another one."""
+        source = {**before.sources, **self.new.sources}[key]
+        states = self.planner.small_states(source, read.new, read.new, self.used(key, before))
+        return replace(read, old=read.new, rs_states=states)
+
+    def used(self, key: str, before: Compiled) -> list[tuple[str, str]]:
+        both = dict(before.used_columns.get(key, [])) | dict(self.new.used_columns.get(key, []))
+        return sorted(both.items())
+
+    def define(self, table: ViewTable, definition: Definition) -> None:
+        told = f"{text_literal(PROPERTY)} = {text_literal(definition.to_json())}"
+        self.warehouse.catalog.run(f"ALTER TABLE {table.ref.relation} SET TBLPROPERTIES ({told})")
+
+    def run(self) -> bool:
+        """Whether it was done."""
+        if altered(self.warehouse.compiled(self.old), self.new) is None:
+            return False
+        refresher = Refresher(self.warehouse)
+        refresher.refresh(self.old, full=False)
+        plan = self.plan()
+        if plan is None or plan.progress is None:
+            return False
+        if any(isinstance(step, WriteView) and step.whole for step in plan.steps):
+            refresher.execute(plan)
+        else:
+            self.redefine(plan, plan.progress, refresher)
+        self.warehouse.catalog.register(self.old.schema, self.old.name)
+        return True
+
+    def redefine(self, plan: Plan, progress: Progress, refresher: Refresher) -> None:
+        self.define(plan.table, self.new.definition)
+        try:
+            if plan.mode == "noop":
+                plan.table.commit_progress_only(progress, self.warehouse.spark)
+            else:
+                refresher.execute(plan)
+        except BaseException:
+            self.define(plan.table, self.old)
+            raise
+
+
+def _told(change: Altered) -> str:
+    if isinstance(change, AlteredBranches):
+        return f"base (rows; {len(change.removed)} branches removed, {len(change.added)} added)"
+    if isinstance(change, AlteredColumns):
+        return f"the view's own rows ({change.removed} columns removed, {change.added} added)"
+    removed, added = (sum(map(len, rules.values())) for rules in (change.removed, change.added))
+    return f"dred ({removed} rules removed, {added} added)"

@@ -1,0 +1,72 @@
+"""The first rows of a result brought here, in a form that people and programs can read."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+
+@dataclass(frozen=True)
+class Result:
+    """The first rows of a result, as text or as JSON values."""
+
+    columns: list[tuple[str, str]]
+    rows: list[list[Any]]
+    more: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        columns = [{"name": name, "type": kind} for name, kind in self.columns]
+        return {"columns": columns, "rows": self.rows, "truncated": self.more}
+
+
+def fetched(frame: DataFrame, limit: int | None, *, as_json: bool) -> Result:
+    """Names may be used twice in a result, so columns go by their place."""
+    fields = frame.schema.fields
+    columns = [(field.name, field.dataType.simpleString()) for field in fields]
+    if not fields:
+        return Result([], [], False)
+    plain = frame.toDF(*(f"c{n}" for n in range(len(fields))))
+    shown = plain.select(*(_shown(f"c{n}", f.dataType, as_json) for n, f in enumerate(fields)))
+    rows = shown.collect() if limit is None else shown.take(limit + 1)
+    kept = rows if limit is None else rows[:limit]
+    values = [list(row) for row in kept]
+    if as_json:
+        nested = [f.dataType.typeName() in _NESTED for f in fields]
+        values = [[_json_value(v, n) for v, n in zip(row, nested, strict=True)] for row in values]
+    return Result(columns, values, len(rows) > len(kept))
+
+
+_NESTED = frozenset({"struct", "array", "map", "variant"})
+_AS_THEY_ARE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string", "void"})
+
+
+def _shown(name: str, kind: DataType, as_json: bool) -> Column:
+    """Spark itself writes values as text, in the session's time zone; JSON keeps what JSON has.
+
+    A DECIMAL is text in JSON too: most readers of JSON would make it a double, and lose digits.
+    """
+    from pyspark.sql import functions as F
+
+    column = F.col(name)
+    word = kind.typeName()
+    if word == "binary":
+        return F.base64(column) if as_json else F.concat(F.lit("0x"), F.hex(column))
+    if as_json and word in _NESTED:
+        return F.to_json(column, {"ignoreNullFields": "false"})
+    if as_json and word in _AS_THEY_ARE:
+        return column
+    return column.cast("string")
+
+
+def _json_value(value: Any, nested: bool) -> Any:
+    if nested and value is not None:
+        return json.loads(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such numbers
+    return value
