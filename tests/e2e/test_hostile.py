@@ -23,8 +23,8 @@ from deltaic.errors import (
     ParseError,
     UnsupportedError,
 )
-from deltaic.store.postgres import PostgresTable, Server
-from deltaic.store.postgres_read import LiveRead
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.table import PostgresTable, Server
 from deltaic.store.quoting import text_literal
 from tests.e2e.conftest import report_of, rows
 from tests.store.postgres_server import PASSWORD, Database, postgres

@@ -15,8 +15,8 @@ from deltaic.app.catalogs.unfinished import Notes
 from deltaic.app.rolling.clock import Clock
 from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark
-from deltaic.store.postgres import PostgresTable, connect
-from deltaic.store.postgres_read import LiveRead
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.table import PostgresTable, connect
 from tests.e2e.conftest import killed_in, rows
 from tests.lab.oracle import difference
 from tests.store.postgres_server import PASSWORD, Database, postgres

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from deltaic.errors import DatalogError, DeltaicError, NameProblem, Position
-from deltaic.sql.datalog_check import Checked, Table, checked
-from deltaic.sql.datalog_parse import parse_program
-from deltaic.sql.datalog_sql import view_queries, view_query
+from deltaic.sql.datalog.check import Checked, Table, checked
+from deltaic.sql.datalog.parse import parse_program
+from deltaic.sql.datalog.to_sql import view_queries, view_query
 from tests.lab import case
 from tests.lab.case import Column, Type
 from tests.lab.duck import Duck

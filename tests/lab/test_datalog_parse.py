@@ -3,8 +3,8 @@
 import pytest
 
 from deltaic.errors import DatalogError, DeltaicError, NameProblem, ParseError, Position, UnsupportedError
-from deltaic.sql.datalog import Aggregate, Atom, Comparison, Constant, Not, Program
-from deltaic.sql.datalog_parse import parse_program
+from deltaic.sql.datalog.parse import parse_program
+from deltaic.sql.datalog.program import Aggregate, Atom, Comparison, Constant, Not, Program
 
 
 def test_a_program_is_read_with_places() -> None:

@@ -3,9 +3,9 @@
 from deltaic.algebra.nodes import Field
 from deltaic.algebra.reasons import Code, NotLowered
 from deltaic.algebra.recursion import Component
-from deltaic.sql.datalog_check import Table, checked
-from deltaic.sql.datalog_parse import parse_program
-from deltaic.sql.datalog_sql import view_query
+from deltaic.sql.datalog.check import Table, checked
+from deltaic.sql.datalog.parse import parse_program
+from deltaic.sql.datalog.to_sql import view_query
 from deltaic.sql.lower import Lowered, lower
 from deltaic.sql.parse import parse_query
 from deltaic.sql.render import render

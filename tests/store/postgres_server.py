@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltaic.store.postgres import PostgresTable, Server, connect
+from deltaic.store.postgres.table import PostgresTable, Server, connect
 
 if TYPE_CHECKING:
-    from deltaic.store.postgres_server import Connection
+    from deltaic.store.postgres.server import Connection
 
 PASSWORD = "s3cr3t-Pa55"
 PASSWORD_VARIABLE = "DELTAIC_TEST_PGPASSWORD"

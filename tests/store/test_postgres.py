@@ -20,9 +20,9 @@ from deltaic.errors import (
     SourceError,
     TypeNotStorable,
 )
-from deltaic.store.postgres import PostgresTable, Retry, Server, connect
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_snapshot import Visibility, end_of_records, lsn_number, lsn_text, whole_xid
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.snapshot import Visibility, end_of_records, lsn_number, lsn_text, whole_xid
+from deltaic.store.postgres.table import PostgresTable, Retry, Server, connect
 from tests.store.postgres_server import PASSWORD, PASSWORD_VARIABLE, Database
 
 EVERY_TYPE = {

@@ -20,13 +20,13 @@ import pytest
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.errors import CaptureLost, ConcurrentRefresh, ConfigurationError, ExistsError, SourceAway, SourceError
 from deltaic.store import rs_write
-from deltaic.store.captured_log import COMMITTED, ORDER, XID, PendingRows
-from deltaic.store.postgres import Retry, connect
-from deltaic.store.postgres_capture import Capture, drop_capture, open_capture, start_capture
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_slot import SlotWay
-from deltaic.store.postgres_snapshot import Visibility
-from deltaic.store.postgres_start import WayName
+from deltaic.store.postgres.capture import Capture, drop_capture, open_capture, start_capture
+from deltaic.store.postgres.captured_log import COMMITTED, ORDER, XID, PendingRows
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.slot import SlotWay
+from deltaic.store.postgres.snapshot import Visibility
+from deltaic.store.postgres.start import WayName
+from deltaic.store.postgres.table import Retry, connect
 from tests.store.postgres_server import Database, PostgresProcess, postgres
 from tests.store.test_postgres import every_type, expected_rows
 
@@ -153,8 +153,8 @@ def test_a_batch_is_bounded_and_has_whole_transactions(database: Database, tmp_p
 def test_a_large_transaction_goes_through_a_file(
     database: Database, tmp_path: Path, way: WayName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltaic.store.captured_log._ROWS", 100)
-    monkeypatch.setattr("deltaic.store.captured_log._IN_MEMORY", 1000)
+    monkeypatch.setattr("deltaic.store.postgres.captured_log._ROWS", 100)
+    monkeypatch.setattr("deltaic.store.postgres.captured_log._IN_MEMORY", 1000)
     with short(database, tmp_path / "log", way) as capture:
         database.run("INSERT INTO t SELECT i, i FROM generate_series(1, 3050) i")
         capture.step()
@@ -618,7 +618,7 @@ def test_a_start_that_fails_leaves_nothing(
 ) -> None:
     database.run("CREATE TABLE t (a int)")
     pair = [(database.table(), tmp_path / "log")]
-    for broken in ("deltaic.store.postgres_start._first", "deltaic.store.captured_log.CapturedLog.create"):
+    for broken in ("deltaic.store.postgres.start._first", "deltaic.store.postgres.captured_log.CapturedLog.create"):
         with monkeypatch.context() as failing:
             failing.setattr(broken, _die)
             with pytest.raises(KeyboardInterrupt), start_capture(pair, database.name, way, set_identity=True):
@@ -635,7 +635,7 @@ def test_a_start_that_fails_leaves_nothing(
 
 
 def test_dropping_does_not_wait_for_ever(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deltaic.store.postgres_start._LOCK_SECONDS", 1)
+    monkeypatch.setattr("deltaic.store.postgres.start._LOCK_SECONDS", 1)
     capture = short(database, tmp_path / "log", "triggers")
     with LiveRead(database.server, [database.table()]), pytest.raises(SourceError, match="in use"):
         capture.drop()
@@ -693,7 +693,7 @@ def test_the_server_may_forget_what_is_not_ours(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long time without changes of the table still moves the slot, by commits of no rows."""
-    monkeypatch.setattr("deltaic.store.postgres_slot.QUIET", 1 << 16)
+    monkeypatch.setattr("deltaic.store.postgres.slot.QUIET", 1 << 16)
     query = f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{database.name}'"
     with short(database, tmp_path / "log", "slot") as capture:
         before = database.rows(query)
@@ -709,8 +709,8 @@ def test_the_server_may_forget_what_is_not_ours(
 
 _FOREVER = """
 import sys
-from deltaic.store.postgres import PostgresTable, Server
-from deltaic.store.postgres_capture import open_capture
+from deltaic.store.postgres.table import PostgresTable, Server
+from deltaic.store.postgres.capture import open_capture
 host, port, variable, schema, path = sys.argv[1:]
 table = PostgresTable(Server(host, "postgres", "deltaic", int(port), password_env=variable), schema, "t")
 capture = open_capture([(table, path)])

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from deltaic.spark.session import add_postgres_driver
-from deltaic.store.captured_log import XID
-from deltaic.store.postgres_capture import start_capture
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_texts import jdbc_source
+from deltaic.store.postgres.capture import start_capture
+from deltaic.store.postgres.captured_log import XID
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.texts import jdbc_source
 from tests.store.postgres_server import PASSWORD, Database
 from tests.store.test_postgres import every_type
 from tests.store.test_postgres_capture import Writers, counted

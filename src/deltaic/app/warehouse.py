@@ -50,7 +50,7 @@ from deltaic.sql.parse_statement import parse_statement, split_statements
 from deltaic.sql.statements import AlterView, CreateView, RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
-from deltaic.store.postgres import PostgresTable
+from deltaic.store.postgres.table import PostgresTable
 from deltaic.store.progress import Progress
 from deltaic.store.table import TableRef
 from deltaic.store.view import ViewTable

@@ -279,9 +279,9 @@ def _table_facts(warehouse: Warehouse, key: str, ref: TableRef) -> diagnosis.Tab
 
 
 def _slot(live: LiveTable) -> Finding:
-    from deltaic.store.captured_log import CapturedLog
-    from deltaic.store.postgres import Retry
-    from deltaic.store.postgres_slot import slot_lag
+    from deltaic.store.postgres.captured_log import CapturedLog
+    from deltaic.store.postgres.slot import slot_lag
+    from deltaic.store.postgres.table import Retry
 
     slot = CapturedLog(live.path, ()).newest().identity.get("slot")
     if slot is None:

@@ -29,13 +29,13 @@ from deltaic.algebra.nodes import WEIGHT
 from deltaic.app.values.settings import Settings
 from deltaic.errors import CaptureLost, ConfigurationError, HistoryGone
 from deltaic.store.arrow import arrow_to_spark
-from deltaic.store.captured_log import ORDER, XID, CapturedLog, CaptureMark
 from deltaic.store.commit import Commit
 from deltaic.store.log import Log
-from deltaic.store.postgres import PostgresTable, Server, connect
-from deltaic.store.postgres_capture import Capture, open_capture
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_snapshot import Visibility
+from deltaic.store.postgres.capture import Capture, open_capture
+from deltaic.store.postgres.captured_log import ORDER, XID, CapturedLog, CaptureMark
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.snapshot import Visibility
+from deltaic.store.postgres.table import PostgresTable, Server, connect
 from deltaic.store.table import TableRef, first_line, table_at
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from deltaic.app.catalogs.live import LiveTable, capture_name
 from deltaic.errors import ConcurrentRefresh, ExistsError
 from deltaic.store.lock import refresh_lock
 from deltaic.store.marks import SCRATCH
-from deltaic.store.postgres import PostgresTable, Retry
-from deltaic.store.postgres_capture import drop_capture
+from deltaic.store.postgres.capture import drop_capture
+from deltaic.store.postgres.table import PostgresTable, Retry
 from deltaic.store.table import first_line, table_at
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from deltaic.app.catalogs.live import LiveTable, capture_name
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.errors import DependencyError, ExistsError, MissingError, UnsupportedError
 from deltaic.spark.session import add_postgres_driver
-from deltaic.store.postgres import PostgresTable
-from deltaic.store.postgres_capture import start_capture
+from deltaic.store.postgres.capture import start_capture
+from deltaic.store.postgres.table import PostgresTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse

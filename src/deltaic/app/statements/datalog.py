@@ -29,9 +29,9 @@ from deltaic.errors import (
 )
 from deltaic.spark.analyzer import query_error
 from deltaic.spark.session import forked
-from deltaic.sql.datalog_check import Checked, Table, checked
-from deltaic.sql.datalog_parse import parse_program
-from deltaic.sql.datalog_sql import ViewQuery, view_queries, view_query
+from deltaic.sql.datalog.check import Checked, Table, checked
+from deltaic.sql.datalog.parse import parse_program
+from deltaic.sql.datalog.to_sql import ViewQuery, view_queries, view_query
 from deltaic.sql.statements import AlterView, CreateView, DropView
 from deltaic.store.quoting import text_literal
 

@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltaic.errors import CaptureLost, DeltaicError, ExistsError, SourceAway
-from deltaic.store.captured_log import CapturedLog, CaptureMark, PendingRows, raise_if_broken
-from deltaic.store.postgres import PATIENT, PostgresTable, Retry, connect, describe
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_server import problems_of, retried
-from deltaic.store.postgres_start import (
+from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows, raise_if_broken
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.server import problems_of, retried
+from deltaic.store.postgres.start import (
     Pairs,
     Way,
     WayName,
@@ -37,9 +36,10 @@ from deltaic.store.postgres_start import (
     way_of,
     without_queueing,
 )
+from deltaic.store.postgres.table import PATIENT, PostgresTable, Retry, connect, describe
 
 if TYPE_CHECKING:
-    from deltaic.store.postgres_server import Connection
+    from deltaic.store.postgres.server import Connection
 
 BATCH = 100_000
 """Changes in a batch, unless one transaction has more: a batch has whole transactions."""

@@ -16,7 +16,8 @@ from typing import NoReturn
 from lark import Token, Tree
 
 from deltaic.errors import DatalogError, ParseError, Position, UnsupportedError
-from deltaic.sql.datalog import (
+from deltaic.sql.datalog.grammar import AGGREGATES, parse_tree, place_of
+from deltaic.sql.datalog.program import (
     Aggregate,
     Anonymous,
     Atom,
@@ -34,8 +35,7 @@ from deltaic.sql.datalog import (
     Program,
     Variable,
 )
-from deltaic.sql.datalog_grammar import AGGREGATES, parse_tree, place_of
-from deltaic.sql.datalog_types import Kind, NamedType, Types
+from deltaic.sql.datalog.types import Kind, NamedType, Types
 
 _CONSTANTS = {"true": "TRUE", "false": "FALSE", "nil": "NULL", "null": "NULL"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltaic.errors import MissingError, SourceError
-from deltaic.store.postgres_server import PATIENT, Retry, Server, connect, problems_of
-from deltaic.store.postgres_types import Column, column_of
+from deltaic.store.postgres.server import PATIENT, Retry, Server, connect, problems_of
+from deltaic.store.postgres.types import Column, column_of
 from deltaic.store.quoting import quoted
 from deltaic.store.quoting import rs_quoted as pg_quoted
 
 if TYPE_CHECKING:
-    from deltaic.store.postgres_server import Connection
+    from deltaic.store.postgres.server import Connection
 
 __all__ = ["PATIENT", "Described", "PostgresTable", "Retry", "Server", "connect", "describe"]
 

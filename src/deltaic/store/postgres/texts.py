@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from deltaic.errors import SourceError
-from deltaic.store.postgres import PostgresTable
-from deltaic.store.postgres_types import Column
+from deltaic.store.postgres.table import PostgresTable
+from deltaic.store.postgres.types import Column
 from deltaic.store.quoting import rs_quoted as pg_quoted
 
 PLACE = "__deltaic_place"

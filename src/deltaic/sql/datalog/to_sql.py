@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from deltaic.algebra.expr import quote
 from deltaic.algebra.recursion import components, is_recursive
 from deltaic.errors import DatalogError, Position
-from deltaic.sql.datalog import (
+from deltaic.sql.datalog.check import Checked, Derived
+from deltaic.sql.datalog.program import (
     Aggregate,
     Anonymous,
     Atom,
@@ -28,8 +29,7 @@ from deltaic.sql.datalog import (
     Variable,
     variables,
 )
-from deltaic.sql.datalog_check import Checked, Derived
-from deltaic.sql.datalog_safety import newly_bound
+from deltaic.sql.datalog.safety import newly_bound
 
 _DUPLICATES_MATTER = ("count", "sum", "avg")
 _MANY_FACTS = 100

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from deltaic.errors import CaptureLost, ConfigurationError, ExistsError, SourceError
-from deltaic.store.captured_log import CapturedLog, CaptureMark, PendingRows
-from deltaic.store.postgres import Described, PostgresTable, Retry, describe
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_server import driver, problems_of
-from deltaic.store.postgres_slot import SlotWay
-from deltaic.store.postgres_triggers import TriggerWay
-from deltaic.store.postgres_types import Column
+from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.server import driver, problems_of
+from deltaic.store.postgres.slot import SlotWay
+from deltaic.store.postgres.table import Described, PostgresTable, Retry, describe
+from deltaic.store.postgres.triggers import TriggerWay
+from deltaic.store.postgres.types import Column
 from deltaic.store.table import first_line
 
 if TYPE_CHECKING:
-    from deltaic.store.postgres_server import Connection
+    from deltaic.store.postgres.server import Connection
 
 Pairs = Sequence[tuple[PostgresTable, str | Path]]
 WayName = Literal["slot", "triggers"]

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 from deltaic.algebra.recursion import components
 from deltaic.errors import DatalogError, NameProblem, Position, SourceError
-from deltaic.sql.datalog import Aggregate, Atom, Clause, Declaration, Literal, Named, Not, Program, Variable
-from deltaic.sql.datalog_safety import Safety, with_groups
+from deltaic.sql.datalog.program import Aggregate, Atom, Clause, Declaration, Literal, Named, Not, Program, Variable
+from deltaic.sql.datalog.safety import Safety, with_groups
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from deltaic.errors import CaptureLost, ConcurrentRefresh, ExistsError
 from deltaic.store import rs_write
 from deltaic.store.commit import MARKER
 from deltaic.store.log import Log, last_commit_with_marker
-from deltaic.store.postgres_snapshot import Visibility
-from deltaic.store.postgres_types import Column, to_arrow
+from deltaic.store.postgres.snapshot import Visibility
+from deltaic.store.postgres.types import Column, to_arrow
 from deltaic.store.state import read_state_rs
 from deltaic.store.table import table_at
 

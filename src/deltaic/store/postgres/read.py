@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltaic.errors import ConfigurationError, SourceError
-from deltaic.store.postgres import PATIENT, PostgresTable, Retry, Server, connect, describe
-from deltaic.store.postgres_server import problems_of
-from deltaic.store.postgres_snapshot import Visibility, end_of_records, lsn_number
-from deltaic.store.postgres_texts import PLACE, among, chosen_of, jdbc_source
-from deltaic.store.postgres_types import Column, to_arrow
+from deltaic.store.postgres.server import problems_of
+from deltaic.store.postgres.snapshot import Visibility, end_of_records, lsn_number
+from deltaic.store.postgres.table import PATIENT, PostgresTable, Retry, Server, connect, describe
+from deltaic.store.postgres.texts import PLACE, among, chosen_of, jdbc_source
+from deltaic.store.postgres.types import Column, to_arrow
 from deltaic.store.quoting import quoted
 from deltaic.store.quoting import rs_quoted as pg_quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltaic.store.captured_log import CaptureMark
-    from deltaic.store.postgres_server import Connection
+    from deltaic.store.postgres.captured_log import CaptureMark
+    from deltaic.store.postgres.server import Connection
 
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _ROWS = 50_000

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltaic.errors import CaptureLost, ConcurrentRefresh, ExistsError, SourceError
-from deltaic.store import pgoutput
-from deltaic.store.captured_log import CapturedLog, CaptureMark, PendingRows, broken, since_1970
-from deltaic.store.pgoutput import Begin, Commit, Relation, RowChange, Truncation
-from deltaic.store.postgres import Described, PostgresTable, Retry, connect
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_server import Server, driver, problems_of
-from deltaic.store.postgres_snapshot import lsn_number, lsn_text, whole_xid
+from deltaic.store.postgres import pgoutput
+from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows, broken, since_1970
+from deltaic.store.postgres.pgoutput import Begin, Commit, Relation, RowChange, Truncation
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.server import Server, driver, problems_of
+from deltaic.store.postgres.snapshot import lsn_number, lsn_text, whole_xid
+from deltaic.store.postgres.table import Described, PostgresTable, Retry, connect
 from deltaic.store.quoting import rs_quoted as pg_quoted
 from deltaic.store.table import first_line
 
 if TYPE_CHECKING:
-    from deltaic.store.postgres_server import Connection
+    from deltaic.store.postgres.server import Connection
 
 QUIET = 16 << 20
 """Bytes of the write-ahead log without a change of ours after which the log says so in a commit of no rows: the

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from deltaic.errors import DatalogError, DeltaicError, Position
-from deltaic.sql.datalog import (
+from deltaic.sql.datalog.program import (
     Aggregate,
     Anonymous,
     Atom,

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltaic.errors import CaptureLost, SourceError
-from deltaic.store.captured_log import CaptureMark, PendingRows, broken
-from deltaic.store.postgres import Described, PostgresTable, Retry
-from deltaic.store.postgres_read import LiveRead
-from deltaic.store.postgres_server import driver
-from deltaic.store.postgres_snapshot import Visibility
+from deltaic.store.postgres.captured_log import CaptureMark, PendingRows, broken
+from deltaic.store.postgres.read import LiveRead
+from deltaic.store.postgres.server import driver
+from deltaic.store.postgres.snapshot import Visibility
+from deltaic.store.postgres.table import Described, PostgresTable, Retry
 from deltaic.store.quoting import rs_quoted as pg_quoted
 from deltaic.store.table import first_line
 
 if TYPE_CHECKING:
-    from deltaic.store.postgres_server import Connection
+    from deltaic.store.postgres.server import Connection
 
 _FETCH = 5_000
 _XIDS = 10_000
