@@ -1,0 +1,139 @@
+"""An operator that Deltaic does not have, taught to it in the places that docs/extending.md names, and in no others.
+
+`Repeat` gives each row as often as one of its columns says, three times at most. Its law: d(repeat E) = repeat dE.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from deltaic.algebra import printer, prune, stability
+from deltaic.algebra.nodes import Field, Node, Scan, _Node, walk, with_leaves
+from deltaic.algebra.reasons import Reason
+from deltaic.delta.rules import Derivation
+from deltaic.plan.choose import choose
+from deltaic.sql import render
+from tests.lab.case import Case, Column, Table, Type, View, identifier
+from tests.lab.choice import SeededChoice
+from tests.lab.duck import Duck
+from tests.lab.histories import random_history, random_row
+from tests.lab.keeper import DuckCatalog, KeptView, tables_of
+from tests.lab.oracle import difference
+from tests.lab.test_views import moved
+
+
+@dataclass(frozen=True)
+class Repeat(_Node):
+    input: Node
+    times: str
+
+    def __post_init__(self) -> None:
+        assert self.times in self.input.columns
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        return self.input.schema
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.input,)
+
+
+PLACES: dict[str, Any] = {
+    "label": lambda node: f"Repeat {node.times}",
+    "prune": lambda node, needed: replace(node, input=prune._prune(node.input, needed | {node.times})),
+    "stability": lambda node, judge=stability._is_unstable: stability.unstable_columns(node.input, judge),
+    "select": lambda self, node: (
+        f"SELECT {render._names(node.columns)} FROM {self.nested(node.input)}"
+        f" JOIN (VALUES (1), (2), (3)) AS n(n_) ON n_ <= `{node.times}`"
+    ),
+    "delta": lambda self, node: (below := self.delta(node.input)) and Repeat(below, node.times),
+}
+"""A case for each total dispatch over nodes."""
+DISPATCHES: dict[str, Any] = {
+    "label": printer.label,
+    "prune": prune._prune,
+    "stability": stability.unstable_columns,
+    "select": vars(render._Renderer)["select"].dispatcher,
+    "delta": vars(Derivation)["_delta"].dispatcher,
+}
+
+
+for place, dispatch in DISPATCHES.items():
+    dispatch.register(Repeat, PLACES[place])
+
+
+TABLES = (
+    Table("r", (Column("k", Type.INT), Column("n", Type.INT), Column("v", Type.BIGINT))),
+    Table("s", (Column("k", Type.INT), Column("w", Type.STRING))),
+)
+QUERIES = (
+    "SELECT k, n, v FROM r WHERE v > 1",
+    "SELECT k, sum(v) AS t, count(*) AS c, max(n) AS m FROM r GROUP BY k",
+    "SELECT DISTINCT k, n FROM r",
+    "SELECT r.v, s.w, r.n FROM r JOIN s ON r.k = s.k",
+    "SELECT r.v, r.n, s.w FROM s LEFT JOIN r ON r.k = s.k",
+    "SELECT w FROM s WHERE EXISTS (SELECT 1 FROM r WHERE r.k = s.k AND r.n > 1)",
+    "SELECT k, n, row_number() OVER (PARTITION BY k ORDER BY n, v) AS p FROM r",
+    "SELECT c, count(*) AS groups FROM (SELECT k, count(*) AS c, sum(n) AS t FROM r GROUP BY k) GROUP BY c",
+)
+
+
+def repeated(node: Node) -> Node:
+    """What a tree is if every row of r stands there as often as its n says."""
+
+    def turn(leaf: Node) -> Node:
+        times = next((c.field.name for c in leaf.scanned if c.origin == "n"), None) if isinstance(leaf, Scan) else None
+        return leaf if times is None else Repeat(leaf, times)  # type: ignore[return-value]
+
+    return with_leaves(node, turn)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_new_operator_is_kept_like_any_other(duck: Duck, query: str) -> None:
+    choice = SeededChoice(len(query))
+    tables = tuple(replace(t, rows=tuple(random_row(choice, t.columns) for _ in range(20))) for t in TABLES)
+    case = Case(tables, (View("v", query, ()),), random_history(choice, tables, {"r"}))
+    duck.reset(case)
+    view = KeptView(duck, case.views[0], DuckCatalog(duck, tables_of(case)))
+    node = repeated(view.lowered.node)
+    assert any(isinstance(part, Repeat) for part in walk(node))
+    view.way = choose(node)
+    assert not isinstance(view.way, Reason)
+    columns = zip(node.columns, view.names, strict=True)
+    listed = ", ".join(f"`{own}` AS {identifier(name)}" for own, name in columns)
+    anew = f"SELECT {listed} FROM ({render.render(node, view.relation)})"
+    view.create()
+    for batch in case.history:
+        duck.snapshot()
+        duck.apply(batch)
+        view.refresh(frozenset(table.name for table in TABLES if moved(duck, table.name)))
+        found = difference(duck.rows(anew), duck.rows(view.visible()))
+        assert found is None, f"{query}:\n{found}"
+
+
+@dataclass(frozen=True)
+class Untaught(_Node):
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        return ()
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (Scan("r", ()),)
+
+
+def test_a_place_that_was_not_taught_says_so() -> None:
+    node: Any = Untaught()
+    looks: list[Callable[[Any], object]] = [
+        printer.label,
+        prune.prune,
+        stability.unstable_columns,
+        lambda node: render.render(node, str),
+        Derivation(frozenset({"r"})).delta,
+    ]
+    for look in looks:
+        with pytest.raises(TypeError, match=r"no (case|delta rule) for Untaught"):
+            look(node)
