@@ -18,8 +18,6 @@ from deltaic.algebra.expr import Expr, col, text
 WEIGHT = "__deltaic_d"
 """The signed count that every row of a delta carries."""
 
-RESERVED_PREFIX = "__deltaic_"
-
 SHOWN = "__deltaic_shown"
 """In the table of a view that stores groups its HAVING hides: whether a reader sees the row."""
 

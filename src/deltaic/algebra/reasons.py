@@ -28,7 +28,6 @@ class Code(Enum):
     SEMANTICS = "Spark reads the lowered query as another one than the text"
     POLICY = "the refresh policy or the caller asked for a recompute"
     DEFINITION_CHANGED = "the definition changed since the last refresh"
-    SETTINGS_CHANGED = "the view was built with other settings"
     SOURCE_SCHEMA = "a used column of a source changed"
     SOURCE_REPLACED = "a source is another table than before"
     SOURCE_REWOUND = "a source is at an older version than the view, or has another commit under its number"

@@ -431,10 +431,6 @@ def _covered(span: Span, found: list[Replacement]) -> bool:
     return any(_inside(span, place) for place, _ in found)
 
 
-def project(block: Block, items: list[tuple[str, Expr]]) -> Project:
-    return Project(block.node, block.context.typed(block.node, items))
-
-
 def with_columns(context: Context, node: Node, extra: list[tuple[str, Expr]]) -> Project:
     """The node with computed columns beside its own."""
     return Project(node, keep(node) + context.typed(node, extra))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from deltaic.errors import MissingError, SourceError
 from deltaic.store.postgres.server import PATIENT, Retry, Server, connect, problems_of
 from deltaic.store.postgres.types import Column, column_of
-from deltaic.store.quoting import quoted
 from deltaic.store.quoting import rs_quoted as pg_quoted
 
 if TYPE_CHECKING:
@@ -52,10 +51,6 @@ class Described:
     columns: tuple[Column, ...]
     full_identity: bool
     logged: bool
-
-    @property
-    def spark_schema(self) -> str:
-        return ", ".join(f"{quoted(column.name)} {column.spark}" for column in self.columns)
 
 
 _TABLE = """
