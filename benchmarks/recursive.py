@@ -64,6 +64,7 @@ def main() -> None:
                 found[-1].update(measured(wh, name))
                 print(found[-1], flush=True)
             wh.spark.conf.unset("spark.deltaic.roundsHere")
+            results.check(wh, f"{name}_kept")
     table = Table(title=f"Paths over {EDGES:,} edges: seconds")
     shown = [column for column in found[0] if column != "found"]
     for column in shown:

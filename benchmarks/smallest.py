@@ -1,6 +1,5 @@
 """The smallest refresh: one row inserted into one source of a million, and where the time of it goes."""
 
-import json
 import os
 import statistics
 import tempfile
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import deltaic
+from benchmarks import results
 from deltaic import Report, Warehouse
 
 ROWS = int(os.environ.get("BENCH_ROWS", "1000000"))
@@ -24,9 +24,11 @@ VIEWS = {
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, deltaic.open(Path(folder) / "warehouse") as wh:
         prepare(wh)
-        results = [measured(wh, name, use_rs) for name in VIEWS for use_rs in (True, False)]
-        Console(width=150).print(shown(results, noop(wh)))
-        keep(results)
+        found = [measured(wh, name, use_rs) for name in VIEWS for use_rs in (True, False)]
+        Console(width=150).print(shown(found, noop(wh)))
+        wh.refresh()
+        results.check(wh, *(f"`{name}`" for name in VIEWS))
+        results.keep("smallest", found)
 
 
 def prepare(wh: Warehouse) -> None:
@@ -76,18 +78,12 @@ def noop(wh: Warehouse) -> float:
     return statistics.median(times)
 
 
-def shown(results: list[dict[str, object]], idle: float) -> Table:
+def shown(found: list[dict[str, object]], idle: float) -> Table:
     title = f"One row into {ROWS:,}: a warm refresh (median of {ROUNDS - 2}); nothing changed: {idle * 1000:.1f} ms"
     table = Table(title=title)
     for column in ("view", "written by", "seconds", "best", "jobs", "rows read", "timings", "query alone"):
         table.add_column(column, justify="left" if column in ("view", "timings", "written by") else "right")
-    for result in results:
+    for result in found:
         cells = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in result.values()]
         table.add_row(*cells)
     return table
-
-
-def keep(results: list[dict[str, object]]) -> None:
-    folder = Path(__file__).parent / "results"
-    folder.mkdir(exist_ok=True)
-    (folder / "smallest.json").write_text(json.dumps(results, indent=2))
