@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from deltaic.algebra.nodes import Field
-from deltaic.algebra.nodes import sources as sources_of
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import NotLowered, Reason
 from deltaic.algebra.simplify import simplify
+from deltaic.algebra.trees import sources as sources_of
 from deltaic.plan.choose import choose
 from deltaic.plan.refreshing import refresh_steps
 from deltaic.plan.steps import SourceRead, StoredView

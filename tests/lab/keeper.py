@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.keys import Declared, Reference
-from deltaic.algebra.nodes import SHOWN, Aggregate, Field, Join, JoinKind, Scan, ScanColumn, State, sources, walk
+from deltaic.algebra.nodes import SHOWN, Aggregate, Field, Join, JoinKind, Scan, ScanColumn, State
 from deltaic.algebra.reasons import Reason
+from deltaic.algebra.trees import sources, walk
 from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.plan.choose import choose
 from deltaic.plan.maintain import VIEW, Form, Known, Maintenance, Way

@@ -2,7 +2,8 @@
 
 import pytest
 
-from deltaic.algebra.nodes import Scan, State, walk
+from deltaic.algebra.nodes import Scan, State
+from deltaic.algebra.trees import walk
 from deltaic.plan.maintain import VIEW, Known, Maintenance, Way
 from deltaic.plan.program import program_for
 from tests.lab.case import Case, View

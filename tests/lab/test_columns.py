@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from deltaic.algebra.nodes import Field, Scan, walk
+from deltaic.algebra.nodes import Field, Scan
+from deltaic.algebra.trees import walk
 from deltaic.plan.columns import AlteredColumns, altered_columns
 from deltaic.plan.maintain import VIEW, Maintenance
 from deltaic.sql.render import render

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from deltaic.algebra import printer, prune, stability
-from deltaic.algebra.nodes import Field, Node, Scan, _Node, walk, with_leaves
+from deltaic.algebra.nodes import Field, Node, Scan, _Node
 from deltaic.algebra.reasons import Reason
+from deltaic.algebra.trees import walk, with_leaves
 from deltaic.delta.rules import Derivation
 from deltaic.plan.choose import choose
 from deltaic.sql import render

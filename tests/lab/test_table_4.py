@@ -2,7 +2,8 @@
 
 import pytest
 
-from deltaic.algebra.nodes import Aggregate, Scan, State, sources, walk
+from deltaic.algebra.nodes import Aggregate, Scan, State
+from deltaic.algebra.trees import sources, walk
 from deltaic.plan.change import change_table
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import program_for

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from deltaic.algebra.nodes import sources
 from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.algebra.trees import sources
 from deltaic.errors import ParseError, UnsupportedError
 from deltaic.plan.choose import choose
 from deltaic.plan.refreshing import full_query, refresh_steps

@@ -6,18 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from deltaic.algebra.nodes import (
-    Aggregate,
-    Apply,
-    Filter,
-    Join,
-    JoinKind,
-    Node,
-    Project,
-    Scan,
-    State,
-    Window,
-)
+from deltaic.algebra.nodes import Aggregate, Apply, Filter, Join, JoinKind, Node, Project, Scan, State, Window
 
 Keys = frozenset[frozenset[str]]
 Declared = Mapping[str, tuple[frozenset[str], ...]]

@@ -7,13 +7,12 @@ subtrees can be joined in any order. A node's schema is derived from its inputs,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import ClassVar, Union
 
-from deltaic.algebra.expr import Expr, col, text
+from deltaic.algebra.expr import Expr
 
 WEIGHT = "__deltaic_d"
 """The signed count that every row of a delta carries."""
@@ -415,67 +414,3 @@ class UnionAll(_Node):
 Node = Union[  # noqa: UP007  (a string in the annotations above needs the name at run time)
     Scan, Ref, Values, Project, Filter, Join, Apply, Generate, Aggregate, Window, UnionAll
 ]
-
-
-def pass_through(field: Field) -> Item:
-    return Item(field.name, col(field.name), field.type, field.nullable)
-
-
-def keep(node: Node) -> tuple[Item, ...]:
-    """The items that project a node onto itself."""
-    return tuple(pass_through(field) for field in node.schema)
-
-
-def null_item(field: Field) -> Item:
-    return Item(field.name, text(f"CAST(NULL AS {field.type})"), field.type, True)
-
-
-def with_inputs(node: Node, turn: Callable[[Node], Node]) -> Node:
-    """The node over what `turn` makes of its inputs."""
-    match node:
-        case Scan() | Ref() | Values():
-            return node
-        case Join():
-            return replace(node, left=turn(node.left), right=turn(node.right))
-        case Apply():
-            return replace(node, input=turn(node.input), body=turn(node.body))
-        case UnionAll():
-            return replace(node, branches=tuple(map(turn, node.branches)))
-    return replace(node, input=turn(node.input))
-
-
-def with_leaves(node: Node, turn: Callable[[Node], Node]) -> Node:
-    """The tree with every scan, reference and list of values replaced by what `turn` makes of it."""
-    leaf = isinstance(node, Scan | Ref | Values)
-    return turn(node) if leaf else with_inputs(node, lambda below: with_leaves(below, turn))
-
-
-def walk(node: Node) -> list[Node]:
-    """The node and everything below it, parents first."""
-    found: list[Node] = []
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
-        found.append(current)
-        waiting.extend(reversed(current.inputs))
-    return found
-
-
-def sources(node: Node) -> tuple[str, ...]:
-    """The sources that a tree reads, each once, in the order they appear."""
-    return tuple(dict.fromkeys(n.source for n in walk(node) if isinstance(n, Scan)))
-
-
-def is_groupable(kind: str) -> bool:
-    """Whether values of the type can be grouped, and what is shown of a group does not depend on its order."""
-    return not any(word in kind for word in ("map<", "variant", "void", "geometry", "geography", "collate"))
-
-
-def is_exact_key(kind: str) -> bool:
-    """Whether equal values are the same value to every function: 0.0 and -0.0 are not. A view can store it, too."""
-    return is_groupable(kind) and not any(word in kind for word in ("float", "double", "interval"))
-
-
-def is_storable(kind: str) -> bool:
-    """Whether Delta can store a column of the type; what users see is checked by name elsewhere."""
-    return not any(word in kind for word in ("interval", "void"))

@@ -21,8 +21,8 @@ from deltaic.algebra.nodes import (
     UnionAll,
     Values,
     Window,
-    keep,
 )
+from deltaic.algebra.trees import keep
 
 
 def prune(node: Node, needed: Iterable[str] | None = None) -> Node:

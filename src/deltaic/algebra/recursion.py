@@ -23,11 +23,9 @@ from deltaic.algebra.nodes import (
     Scan,
     ScanColumn,
     UnionAll,
-    keep,
-    pass_through,
-    sources,
 )
 from deltaic.algebra.set_operations import SetOperation
+from deltaic.algebra.trees import keep, pass_through, sources
 
 PREFIX = "@predicate"
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_equal, text
-from deltaic.algebra.nodes import Aggregate, Filter, Item, Join, JoinKind, Node, Project, UnionAll, pass_through
+from deltaic.algebra.nodes import Aggregate, Filter, Item, Join, JoinKind, Node, Project, UnionAll
+from deltaic.algebra.trees import pass_through
 
 _OTHER = "_other"
 

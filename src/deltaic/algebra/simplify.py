@@ -10,19 +10,8 @@ from collections import Counter
 from dataclasses import replace
 
 from deltaic.algebra.expr import Col
-from deltaic.algebra.nodes import (
-    Aggregate,
-    Apply,
-    Item,
-    Join,
-    Node,
-    Project,
-    Ref,
-    Scan,
-    UnionAll,
-    Values,
-    keep,
-)
+from deltaic.algebra.nodes import Aggregate, Apply, Item, Join, Node, Project, Ref, Scan, UnionAll, Values
+from deltaic.algebra.trees import keep
 
 
 def simplify(node: Node) -> Node:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deltaic.algebra.nodes import Aggregate, Apply, ApplyKind, Join, JoinKind, Node, Window, walk
+from deltaic.algebra.nodes import Aggregate, Apply, ApplyKind, Join, JoinKind, Node, Window
 from deltaic.algebra.reasons import Reason, too_large
+from deltaic.algebra.trees import walk
 
 LARGEST = 5_000
 """Nodes that a delta may have, as `delta_size` counts them: seconds of planning."""

@@ -40,14 +40,10 @@ from deltaic.algebra.nodes import (
     Ref,
     Scan,
     UnionAll,
-    keep,
-    pass_through,
-    sources,
-    walk,
-    with_leaves,
 )
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
 from deltaic.algebra.simplify import simplify
+from deltaic.algebra.trees import keep, pass_through, sources, walk, with_leaves
 from deltaic.delta.graph import Graph, is_joined
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from deltaic.algebra.expr import Expr
 from deltaic.algebra.keys import Declared, Keys, Reference, determined, keys
-from deltaic.algebra.nodes import Scan, is_exact_key
+from deltaic.algebra.nodes import Scan
+from deltaic.algebra.types import is_exact_key
 from deltaic.delta.graph import Graph
 from deltaic.delta.near import equal_pairs, is_only_equality
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from deltaic.algebra.expr import Expr
-from deltaic.algebra.nodes import Filter, Join, JoinKind, Node, Project, Scan, walk
+from deltaic.algebra.nodes import Filter, Join, JoinKind, Node, Project, Scan
+from deltaic.algebra.trees import walk
 from deltaic.delta.trees import Sizes
 
 ROWS, CHANGE = 100_000.0, 100.0

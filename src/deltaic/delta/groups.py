@@ -30,10 +30,9 @@ from deltaic.algebra.nodes import (
     Project,
     Scan,
     UnionAll,
-    pass_through,
-    walk,
 )
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
+from deltaic.algebra.trees import pass_through, walk
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.moments import INTEGERS, Moment, linear
 from deltaic.delta.near import equal_pairs

@@ -12,21 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
-from deltaic.algebra.nodes import (
-    WEIGHT,
-    WEIGHT_FIELD,
-    Filter,
-    Item,
-    Join,
-    JoinKind,
-    Near,
-    Node,
-    Project,
-    Ref,
-    keep,
-    pass_through,
-)
+from deltaic.algebra.nodes import WEIGHT, WEIGHT_FIELD, Filter, Item, Join, JoinKind, Near, Node, Project, Ref
 from deltaic.algebra.stability import own_unstable_decisions
+from deltaic.algebra.trees import keep, pass_through
 from deltaic.delta.common import Columns, Shape, Shaped
 from deltaic.delta.graph import Graph, is_joined
 from deltaic.delta.near import Narrowing, equal_pairs

@@ -37,13 +37,9 @@ from deltaic.algebra.nodes import (
     Ref,
     Scan,
     UnionAll,
-    is_exact_key,
-    keep,
-    null_item,
-    pass_through,
-    sources,
-    walk,
 )
+from deltaic.algebra.trees import keep, null_item, pass_through, sources, walk
+from deltaic.algebra.types import is_exact_key
 from deltaic.delta.groups import Groups
 from deltaic.delta.rules import ViewCounts, ordered, sum_of, with_weight
 

@@ -32,10 +32,9 @@ from deltaic.algebra.nodes import (
     Node,
     Project,
     UnionAll,
-    keep,
-    walk,
 )
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
+from deltaic.algebra.trees import keep, walk
 from deltaic.delta.rules import Derivation
 
 

@@ -42,11 +42,8 @@ from deltaic.algebra.nodes import (
     UnionAll,
     Values,
     Window,
-    keep,
-    pass_through,
-    sources,
-    walk,
 )
+from deltaic.algebra.trees import keep, pass_through, sources, walk
 from deltaic.delta.facts import Facts
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.near import LARGE, Narrowing, equal_pairs

@@ -33,13 +33,9 @@ from deltaic.algebra.nodes import (
     UnionAll,
     Values,
     Window,
-    keep,
-    null_item,
-    pass_through,
-    sources,
-    with_leaves,
 )
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
+from deltaic.algebra.trees import keep, null_item, pass_through, sources, with_leaves
 from deltaic.delta.common import Shape
 from deltaic.delta.restrict import restrict
 

@@ -32,12 +32,9 @@ from deltaic.algebra.nodes import (
     State,
     UnionAll,
     Values,
-    keep,
-    pass_through,
-    walk,
-    with_leaves,
 )
 from deltaic.algebra.stability import own_unstable_decisions
+from deltaic.algebra.trees import keep, pass_through, walk, with_leaves
 from deltaic.delta.graph import Graph, is_joined
 from deltaic.delta.joins import JoinTrees, Terms
 from deltaic.delta.rules import OTHER_WEIGHT, sum_of

@@ -28,10 +28,8 @@ from deltaic.algebra.nodes import (
     Scan,
     ScanColumn,
     UnionAll,
-    keep,
-    null_item,
-    pass_through,
 )
+from deltaic.algebra.trees import keep, null_item, pass_through
 from deltaic.delta.rules import never_negative
 
 KIND, COUNT, VALUE_PREFIX = "__deltaic_bag", "__deltaic_bag_count", "__deltaic_bag_v"

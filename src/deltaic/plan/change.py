@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from deltaic.algebra.expr import col, join_parts
-from deltaic.algebra.nodes import (
-    WEIGHT,
-    Aggregate,
-    Item,
-    Node,
-    Project,
-    Ref,
-    keep,
-)
+from deltaic.algebra.nodes import WEIGHT, Aggregate, Item, Node, Project, Ref
 from deltaic.algebra.stability import is_unstable, unstable_columns
+from deltaic.algebra.trees import keep
 from deltaic.delta.moments import ChangeTables, signed_value, totals
 from deltaic.delta.rules import Derivation
 from deltaic.plan.fold import change_items, counts_copies, one_by_one

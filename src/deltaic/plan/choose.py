@@ -8,30 +8,14 @@ from types import MappingProxyType
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
 from deltaic.algebra.keys import Declared, Reference
-from deltaic.algebra.nodes import (
-    SHOWN,
-    Aggregate,
-    Apply,
-    Filter,
-    Item,
-    Join,
-    Node,
-    Project,
-    Scan,
-    Window,
-    is_exact_key,
-    is_groupable,
-    is_storable,
-    keep,
-    pass_through,
-    sources,
-    walk,
-)
+from deltaic.algebra.nodes import SHOWN, Aggregate, Apply, Filter, Item, Join, Node, Project, Scan, Window
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep, too_large
 from deltaic.algebra.recursion import Component, Predicate
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import is_unstable, unstable_columns
+from deltaic.algebra.trees import keep, pass_through, sources, walk
+from deltaic.algebra.types import is_exact_key, is_groupable, is_storable
 from deltaic.delta.graph import Graph, is_joined
 from deltaic.delta.rules import Derivation, key_exprs
 from deltaic.delta.sets import ALGORITHMS, SetQuery

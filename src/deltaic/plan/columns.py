@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from deltaic.algebra.canonical import canonical
 from deltaic.algebra.expr import Expr, col
-from deltaic.algebra.nodes import Aggregate, Item, Node, Project, Scan, ScanColumn, Window, walk
+from deltaic.algebra.nodes import Aggregate, Item, Node, Project, Scan, ScanColumn, Window
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
+from deltaic.algebra.trees import walk
 from deltaic.plan.branches import taken_apart
 from deltaic.plan.maintain import VIEW, Maintenance, Way
 from deltaic.plan.recursion import placed

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import exp, log
 from statistics import median
 
-from deltaic.algebra.nodes import Aggregate, Apply, Join, Node, Scan, State, walk
+from deltaic.algebra.nodes import Aggregate, Apply, Join, Node, Scan, State
+from deltaic.algebra.trees import walk
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program
 from deltaic.plan.recursion_cost import Reach

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts
-from deltaic.algebra.nodes import WEIGHT, Field, Generate, Item, Node, Project, keep, pass_through
+from deltaic.algebra.nodes import WEIGHT, Field, Generate, Item, Node, Project
+from deltaic.algebra.trees import keep, pass_through
 from deltaic.delta.moments import Wanted, total_of
 from deltaic.plan.state import Fold, Part, spread_of
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from deltaic.algebra.nodes import Aggregate, State, sources, walk
+from deltaic.algebra.nodes import Aggregate, State
 from deltaic.algebra.reasons import Reason
+from deltaic.algebra.trees import sources, walk
 from deltaic.plan.cost import delta_rows, price_of_steps, price_of_write
 from deltaic.plan.maintain import Form, Maintenance
 from deltaic.plan.program import program_for

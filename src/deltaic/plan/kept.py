@@ -10,23 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from deltaic.algebra.nodes import (
-    WEIGHT,
-    Aggregate,
-    Field,
-    Filter,
-    Node,
-    Project,
-    Scan,
-    ScanColumn,
-    State,
-    Window,
-    keep,
-    pass_through,
-    with_leaves,
-)
+from deltaic.algebra.nodes import WEIGHT, Aggregate, Field, Filter, Node, Project, Scan, ScanColumn, State, Window
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
+from deltaic.algebra.trees import keep, pass_through, with_leaves
 from deltaic.delta.rules import Binding, at, net
 from deltaic.delta.timed import TIME, OneTerm, Timed, timed, why_not_timed
 from deltaic.plan.maintain import Known, Maintenance, Way

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from deltaic.algebra.keys import Declared, Reference
-from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll, sources
+from deltaic.algebra.nodes import Node, Scan, ScanColumn, UnionAll
+from deltaic.algebra.trees import sources
 from deltaic.delta.common import Columns, Shape
 from deltaic.delta.dred import AlteredRules
 from deltaic.delta.groups import Counting, Expanded

@@ -11,22 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from deltaic.algebra.expr import col, join_parts, text
-from deltaic.algebra.nodes import (
-    Apply,
-    Field,
-    Filter,
-    Generate,
-    Item,
-    Join,
-    JoinKind,
-    Node,
-    Project,
-    UnionAll,
-    is_exact_key,
-    keep,
-    null_item,
-    pass_through,
-)
+from deltaic.algebra.nodes import Apply, Field, Filter, Generate, Item, Join, JoinKind, Node, Project, UnionAll
+from deltaic.algebra.trees import keep, null_item, pass_through
+from deltaic.algebra.types import is_exact_key
 from deltaic.delta.matches import key_columns
 
 MARK_PREFIX = "__deltaic_m"

@@ -24,10 +24,9 @@ from deltaic.algebra.nodes import (
     Project,
     UnionAll,
     Window,
-    keep,
-    null_item,
 )
 from deltaic.algebra.stability import unstable_columns
+from deltaic.algebra.trees import keep, null_item
 from deltaic.sql.nulls import is_harmless, is_not_true, is_null
 
 # They all pass over rows whose argument is NULL; of two arguments, over those where either is, or the second.

@@ -24,15 +24,10 @@ from deltaic.algebra.nodes import (
     State,
     UnionAll,
     Values,
-    keep,
-    null_item,
-    pass_through,
-    sources,
-    walk,
-    with_leaves,
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
+from deltaic.algebra.trees import keep, null_item, pass_through, sources, walk, with_leaves
 from deltaic.delta import near
 from deltaic.delta.joins import JoinTrees, PlannedJoin
 from deltaic.delta.near import Narrowing

@@ -22,10 +22,9 @@ from deltaic.algebra.nodes import (
     Scan,
     State,
     UnionAll,
-    keep,
-    pass_through,
 )
 from deltaic.algebra.recursion import Component, Predicate, column
+from deltaic.algebra.trees import keep, pass_through
 from deltaic.delta.dred import AlteredRules, Dred, Leaf, Of, Place, Round, matching, own_leaf, predicate_ref
 from deltaic.delta.rules import Binding, Derivation, net, ordered
 from deltaic.plan.strata import STRATUM, StrataTable, Stratum

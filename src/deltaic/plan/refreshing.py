@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import Near, Node, Scan, State, walk, with_leaves
+from deltaic.algebra.nodes import Near, Node, Scan, State
 from deltaic.algebra.recursion import PREFIX
 from deltaic.algebra.simplify import simplify
+from deltaic.algebra.trees import walk, with_leaves
 from deltaic.delta.near import LARGE
 from deltaic.delta.rules import Binding
 from deltaic.plan.iterating import fixpoints, maintain_step, pinned_in, unmoved_steps

@@ -13,12 +13,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
-from deltaic.algebra.nodes import (
-    Aggregate,
-    Call,
-    Item,
-    is_exact_key,
-)
+from deltaic.algebra.nodes import Aggregate, Call, Item
+from deltaic.algebra.types import is_exact_key
 from deltaic.delta.moments import INTEGERS, Moment, additive, is_exact, is_wide, linear
 from deltaic.plan.bags import COUNT, Bag
 from deltaic.plan.support import call_of, with_rows, with_support

@@ -35,16 +35,11 @@ from deltaic.algebra.nodes import (
     ScanColumn,
     State,
     UnionAll,
-    is_exact_key,
-    keep,
-    null_item,
-    pass_through,
-    sources,
-    with_inputs,
-    with_leaves,
 )
 from deltaic.algebra.set_operations import SetOperation
 from deltaic.algebra.stability import unstable_columns
+from deltaic.algebra.trees import keep, null_item, pass_through, sources, with_inputs, with_leaves
+from deltaic.algebra.types import is_exact_key
 from deltaic.delta.groups import SET_PREFIX
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.near import LARGE

@@ -10,19 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from deltaic.algebra.expr import Expr, col, join_parts, text
-from deltaic.algebra.nodes import (
-    Aggregate,
-    Call,
-    Filter,
-    Generate,
-    Item,
-    Join,
-    JoinKind,
-    Node,
-    Project,
-    UnionAll,
-    keep,
-)
+from deltaic.algebra.nodes import Aggregate, Call, Filter, Generate, Item, Join, JoinKind, Node, Project, UnionAll
+from deltaic.algebra.trees import keep
 from deltaic.delta.moments import linear
 
 

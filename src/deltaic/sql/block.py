@@ -10,9 +10,10 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from deltaic.algebra.expr import Expr, col, join_parts
-from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window, keep
+from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_large
 from deltaic.algebra.recursion import Component
+from deltaic.algebra.trees import keep
 from deltaic.errors import Position
 from deltaic.sql import functions
 from deltaic.sql.parse import OPERAND, QUERY, Call, Span, Text, span_of

@@ -8,21 +8,10 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from deltaic.algebra.expr import Expr, col, join_parts
-from deltaic.algebra.nodes import (
-    Field,
-    Generate,
-    Item,
-    Join,
-    JoinKind,
-    Node,
-    Project,
-    Scan,
-    ScanColumn,
-    Values,
-    keep,
-)
+from deltaic.algebra.nodes import Field, Generate, Item, Join, JoinKind, Node, Project, Scan, ScanColumn, Values
 from deltaic.algebra.reasons import Code
 from deltaic.algebra.recursion import Predicate
+from deltaic.algebra.trees import keep
 from deltaic.errors import NameProblem
 from deltaic.sql import functions
 from deltaic.sql.block import Block, Context, is_subquery, surface

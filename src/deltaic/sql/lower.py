@@ -12,23 +12,12 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from deltaic.algebra.expr import Expr, col, join_parts, text
-from deltaic.algebra.nodes import (
-    Aggregate,
-    Call,
-    Field,
-    Filter,
-    Generate,
-    Item,
-    Node,
-    Project,
-    UnionAll,
-    Values,
-    keep,
-)
+from deltaic.algebra.nodes import Aggregate, Call, Field, Filter, Generate, Item, Node, Project, UnionAll, Values
 from deltaic.algebra.reasons import Code, NotLowered, too_deep
 from deltaic.algebra.recursion import Component
 from deltaic.algebra.set_operations import is_present
 from deltaic.algebra.size import why_too_large
+from deltaic.algebra.trees import keep
 from deltaic.sql.block import Block, Context, distinct
 from deltaic.sql.from_clause import Relation, lower_from
 from deltaic.sql.parse import Span, Text, span_of, start_of

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DataType, StringType
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import Node, is_exact_key
+from deltaic.algebra.nodes import Node
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.algebra.simplify import simplify
+from deltaic.algebra.types import is_exact_key
 from deltaic.app.refresh.compile import Compiled, pinned_text
 from deltaic.app.refresh.stored import same_columns
 from deltaic.app.values.definition import Definition

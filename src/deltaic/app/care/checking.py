@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from deltaic.algebra.nodes import Apply, walk
+from deltaic.algebra.nodes import Apply
 from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.trees import walk
 from deltaic.app.care.beside import Comparing, Past
 from deltaic.app.catalogs.live import LiveStates
 from deltaic.app.pipeline.status import commits_behind

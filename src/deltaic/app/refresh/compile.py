@@ -12,11 +12,12 @@ from sqlglot import exp
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.keys import Declared, Reference, keys
-from deltaic.algebra.nodes import Node, Scan, walk
-from deltaic.algebra.nodes import sources as sources_of
+from deltaic.algebra.nodes import Node, Scan
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
 from deltaic.algebra.recursion import PREFIX, Component
+from deltaic.algebra.trees import sources as sources_of
+from deltaic.algebra.trees import walk
 from deltaic.app.catalogs.catalog import Catalog
 from deltaic.app.refresh.recursive_text import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.refresh.sources import Source, SourceCatalog, UniqueOf

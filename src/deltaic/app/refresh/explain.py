@@ -19,13 +19,13 @@ from deltaic.algebra.nodes import (
     UnionAll,
     Values,
     Window,
-    sources,
 )
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import unstable_columns
+from deltaic.algebra.trees import sources
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.writing import STAGES
 from deltaic.delta.joins import PlannedJoin

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltaic.algebra.nodes import WEIGHT, Filter, Node, Project, Ref, Scan, State, with_leaves
+from deltaic.algebra.nodes import WEIGHT, Filter, Node, Project, Ref, Scan, State
 from deltaic.algebra.recursion import PREFIX, Predicate, column
+from deltaic.algebra.trees import with_leaves
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.desk import Desk
 from deltaic.app.refresh.reading import Reading

@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltaic.algebra.nodes import WEIGHT, is_groupable, is_storable
+from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.reasons import Reason
+from deltaic.algebra.types import is_groupable, is_storable
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.rolling.clock import Moment

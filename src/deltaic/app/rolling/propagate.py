@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltaic.algebra.nodes import WEIGHT, sources
+from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.reasons import Code
+from deltaic.algebra.trees import sources
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.explain import explain_propagation

@@ -14,21 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaic.algebra.expr import Expr
-from deltaic.algebra.nodes import (
-    WEIGHT,
-    Aggregate,
-    Filter,
-    Item,
-    Join,
-    JoinKind,
-    Node,
-    Project,
-    Ref,
-    Scan,
-    UnionAll,
-    walk,
-)
+from deltaic.algebra.nodes import WEIGHT, Aggregate, Filter, Item, Join, JoinKind, Node, Project, Ref, Scan, UnionAll
 from deltaic.algebra.recursion import Predicate
+from deltaic.algebra.trees import walk
 from deltaic.app.rounds.scalars import ARROW, INTEGERS, Condition, NotHere, Scalar, condition, scalar
 from deltaic.plan.recursion import Fixpoint, Query
 

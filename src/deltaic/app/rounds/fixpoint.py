@@ -11,8 +11,9 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from deltaic.algebra.expr import quote
-from deltaic.algebra.nodes import WEIGHT, Aggregate, Join, JoinKind, Node, Project, Ref, Scan, walk
+from deltaic.algebra.nodes import WEIGHT, Aggregate, Join, JoinKind, Node, Project, Ref, Scan
 from deltaic.algebra.recursion import Predicate
+from deltaic.algebra.trees import walk
 from deltaic.app.values.settings import Settings
 from deltaic.plan.recursion import Phase, Query, change_of
 from deltaic.plan.rounds import Rounds, Told

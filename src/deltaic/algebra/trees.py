@@ -1,0 +1,58 @@
+"""Trees of nodes: walked, made over other inputs, projected onto themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from deltaic.algebra.expr import col, text
+from deltaic.algebra.nodes import Apply, Field, Item, Join, Node, Ref, Scan, UnionAll, Values
+
+
+def pass_through(field: Field) -> Item:
+    return Item(field.name, col(field.name), field.type, field.nullable)
+
+
+def keep(node: Node) -> tuple[Item, ...]:
+    """The items that project a node onto itself."""
+    return tuple(pass_through(field) for field in node.schema)
+
+
+def null_item(field: Field) -> Item:
+    return Item(field.name, text(f"CAST(NULL AS {field.type})"), field.type, True)
+
+
+def with_inputs(node: Node, turn: Callable[[Node], Node]) -> Node:
+    """The node over what `turn` makes of its inputs."""
+    match node:
+        case Scan() | Ref() | Values():
+            return node
+        case Join():
+            return replace(node, left=turn(node.left), right=turn(node.right))
+        case Apply():
+            return replace(node, input=turn(node.input), body=turn(node.body))
+        case UnionAll():
+            return replace(node, branches=tuple(map(turn, node.branches)))
+    return replace(node, input=turn(node.input))
+
+
+def with_leaves(node: Node, turn: Callable[[Node], Node]) -> Node:
+    """The tree with every scan, reference and list of values replaced by what `turn` makes of it."""
+    leaf = isinstance(node, Scan | Ref | Values)
+    return turn(node) if leaf else with_inputs(node, lambda below: with_leaves(below, turn))
+
+
+def walk(node: Node) -> list[Node]:
+    """The node and everything below it, parents first."""
+    found: list[Node] = []
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        found.append(current)
+        waiting.extend(reversed(current.inputs))
+    return found
+
+
+def sources(node: Node) -> tuple[str, ...]:
+    """The sources that a tree reads, each once, in the order they appear."""
+    return tuple(dict.fromkeys(n.source for n in walk(node) if isinstance(n, Scan)))
