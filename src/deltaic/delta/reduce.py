@@ -19,7 +19,7 @@ relations are taken one after the other: those before it in their new state, tho
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -45,15 +45,12 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.trees import keep, pass_through, sources, walk
 from deltaic.delta.facts import Facts
+from deltaic.delta.flags import COMES, FLAGS, GOES, STAYS, any_of, any_over, flag_item, flags_of, with_flags
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.near import LARGE, Narrowing, equal_pairs
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Stage, net, ordered, sum_of
 from deltaic.delta.sets import Reducing, SetQuery
-
-COMES, GOES, STAYS = "__deltaic_comes", "__deltaic_goes", "__deltaic_stays"
-"""Whether a row is a candidate to be inserted, one to be deleted, an existing row."""
-FLAGS = (COMES, GOES, STAYS)
 
 
 @dataclass
@@ -204,9 +201,11 @@ class _Phase:
         comes, goes = (join_parts(col(WEIGHT), sign) for sign in (" > 0", " < 0"))
         if self.by_view:  # the view tells what goes, and nothing else derives what comes
             self.carried = False
-            rows: Node = Project(Filter(change, comes), (*names, *_flags("TRUE", "FALSE", "FALSE")))
+            rows: Node = Project(Filter(change, comes), (*names, *flags_of("TRUE", "FALSE", "FALSE")))
         elif not self.carried:
-            rows = Project(change, (*names, _flag(COMES, comes), _flag(GOES, goes), _flag(STAYS, text("FALSE"))))
+            rows = Project(
+                change, (*names, flag_item(COMES, comes), flag_item(GOES, goes), flag_item(STAYS, text("FALSE")))
+            )
         else:
             rows = self.beside_the_existing(leaf, change, conditions, items, comes, goes)
         return self.reduced(rows, self.label(self.start), last=len(self.graph.leaves) == 1)
@@ -226,13 +225,15 @@ class _Phase:
         names = tuple(pass_through(change.fields[item.name]) for item in items)
         count = Item(STAYS, text("1L"), "bigint", False)
         came = join_parts("CASE WHEN ", col(WEIGHT), " > 0 THEN -", col(WEIGHT), " ELSE 0L END")
-        standing = Project(there, (*items, *_flags("FALSE", "FALSE")[:2], count))
-        moving = Project(change, (*names, _flag(COMES, comes), _flag(GOES, goes), Item(STAYS, came, "bigint", False)))
+        standing = Project(there, (*items, *flags_of("FALSE", "FALSE")[:2], count))
+        moving = Project(
+            change, (*names, flag_item(COMES, comes), flag_item(GOES, goes), Item(STAYS, came, "bigint", False))
+        )
         both = UnionAll((standing, moving), tuple(replace(f, nullable=True) for f in moving.schema))
         return Aggregate(
             both,
             tuple(pass_through(both.fields[item.name]) for item in items),
-            (*(_any(flag) for flag in (COMES, GOES)), _flag(STAYS, join_parts("sum(", col(STAYS), ") > 0"))),
+            (*(any_of(flag) for flag in (COMES, GOES)), flag_item(STAYS, join_parts("sum(", col(STAYS), ") > 0"))),
         )
 
     def joined(self, rows: Ref, following: int, *, last: bool) -> Ref:
@@ -250,7 +251,7 @@ class _Phase:
         self.merged = self.how.early and self.merges_rows(found, items)
         if self.merged:
             groups = tuple(pass_through(projected.fields[item.name]) for item in items)
-            projected = Aggregate(projected, groups, tuple(_any(flag) for flag in FLAGS))
+            projected = Aggregate(projected, groups, tuple(any_of(flag) for flag in FLAGS))
         return self.reduced(projected, self.label(following), last=last, following=following)
 
     def merges_rows(self, found: Node, items: Sequence[Item]) -> bool:
@@ -282,10 +283,10 @@ class _Phase:
             rows = self.without_what_stays(rows, exact)
         if self.carried and self.how.free and following is not None and self.leaves_nothing(following):
             self.carried = False
-            rows = _set(rows, {STAYS: text("FALSE")})
+            rows = with_flags(rows, {STAYS: text("FALSE")})
         if self.carried and self.whole.merges:  # what comes was looked for in its own table; the rest is the view's
             self.carried = False
-            rows = _set(rows, {STAYS: text("FALSE")})
+            rows = with_flags(rows, {STAYS: text("FALSE")})
         if self.carried and self.how.existing and not first and not last and self.may_part(following):
             rows = self.without_what_nobody_asks(rows, told)
         any_flag = join_parts(col(COMES), " OR ", col(GOES), " OR ", col(STAYS))
@@ -310,14 +311,14 @@ class _Phase:
         after, so here they make an existing row together: no row is then found to come that is in the view already."""
         comes, goes, stays = map(col, FLAGS)
         if not self.how.early:  # else there is one row for each value of Zi
-            rows = Window(rows, tuple(_over(f"{flag}_z", flag, exact) for flag in FLAGS), exact)
+            rows = Window(rows, tuple(any_over(f"{flag}_z", flag, exact) for flag in FLAGS), exact)
             comes, goes, stays = (col(f"{flag}_z") for flag in FLAGS)
         if self.how.mixed:
             stays = join_parts("(", stays, " OR (", comes, " AND ", goes, "))")
         flags = {flag: join_parts(col(flag), " AND NOT ", stays) for flag in (COMES, GOES)}
         if self.how.mixed:
             flags[STAYS] = join_parts(col(STAYS), " OR (", comes, " AND ", goes, ")")
-        return _set(rows, flags)
+        return with_flags(rows, flags)
 
     def may_part(self, following: int | None) -> bool:
         """Whether existing rows may have come to differ from all candidates at this join: by a column of the view that
@@ -329,8 +330,8 @@ class _Phase:
     def without_what_nobody_asks(self, rows: Node, told: Sequence[Expr]) -> Node:
         either = Item("__deltaic_either", join_parts(col(COMES), " OR ", col(GOES)), "boolean", False)
         marked = Project(rows, (*keep(rows), either))
-        asked = Window(marked, (_over("__deltaic_asked", either.name, tuple(told)),), tuple(told))
-        return _set(asked, {STAYS: join_parts(col(STAYS), " AND ", col("__deltaic_asked"))})
+        asked = Window(marked, (any_over("__deltaic_asked", either.name, tuple(told)),), tuple(told))
+        return with_flags(asked, {STAYS: join_parts(col(STAYS), " AND ", col("__deltaic_asked"))})
 
     # Theorem 3: a key of Ri among the view's columns, and Zi within Yi and Xi. An existing row and a candidate that
     # agree in Yi are joined with the same row of Ri, so they agree in Zi, and RIC dropped the candidate.
@@ -344,7 +345,7 @@ class _Phase:
         items = [replace(item, expr=_shown(item, rows)) for item in self.whole.query.items]
         shown = Project(shown, (*items, *(pass_through(rows.fields[flag]) for flag in FLAGS)))
         groups = tuple(pass_through(shown.fields[item.name]) for item in items)
-        sets = Aggregate(shown, groups, tuple(_any(flag) for flag in FLAGS))
+        sets = Aggregate(shown, groups, tuple(any_of(flag) for flag in FLAGS))
         # a row that both comes and goes is there before and after (lemma 4)
         found = Filter(sets, join_parts("NOT ", col(STAYS), " AND ", col(COMES), " <> ", col(GOES)))
         sign = join_parts("CASE WHEN ", col(COMES), " THEN 1L ELSE -1L END")
@@ -388,7 +389,7 @@ class _Phase:
     def with_what_goes_told(self, rows: Ref) -> Ref:
         names = [item.name for item in self.told]
         groups = tuple(pass_through(rows.fields[name]) for name in names)
-        flags = (_any(GOES), _any(STAYS))
+        flags = (any_of(GOES), any_of(STAYS))
         gone = Filter(Aggregate(rows, groups, flags), join_parts(col(GOES), " AND NOT ", col(STAYS)))
         self.told_rest = self.lost_from_the_view(gone, names)
         self.checked = True
@@ -396,7 +397,7 @@ class _Phase:
         stage = Stage(
             self.number, f"what may come by the change of {changed}: the view tells what goes", changed, "", number
         )
-        comes = Filter(_set(rows, {GOES: text("FALSE")}), join_parts(col(COMES), " OR ", col(STAYS)))
+        comes = Filter(with_flags(rows, {GOES: text("FALSE")}), join_parts(col(COMES), " OR ", col(STAYS)))
         return self.derivation.bind("reduced", comes, stage=stage)
 
     def now_decided(self, there: frozenset[int], between: tuple[int, frozenset[int]] | None = None) -> list[Expr]:
@@ -440,28 +441,3 @@ def _filtered(node: Node, conditions: Sequence[Expr]) -> Node:
     for condition in conditions:
         node = Filter(node, condition)
     return node
-
-
-def _flag(name: str, expr: Expr) -> Item:
-    return Item(name, expr, "boolean", False)
-
-
-def _flags(*values: str) -> tuple[Item, ...]:
-    return tuple(_flag(name, text(value)) for name, value in zip(FLAGS, values, strict=False))
-
-
-def _any(name: str) -> Item:
-    return _flag(name, join_parts("bool_or(", col(name), ")"))
-
-
-def _over(name: str, flag: str, exprs: tuple[Expr, ...]) -> Item:
-    pieces: list[str | Expr] = ["bool_or(", col(flag), ") OVER ("]
-    for number, expr in enumerate(exprs):
-        pieces.extend([", " if number else "PARTITION BY ", expr])
-    return _flag(name, join_parts(*pieces, ")"))
-
-
-def _set(rows: Node, values: Mapping[str, Expr]) -> Project:
-    """The rows with these flags instead, and without helpers."""
-    items = [i for i in keep(rows) if i.name in FLAGS or not i.name.startswith("__deltaic_")]
-    return Project(rows, tuple(_flag(i.name, values[i.name]) if i.name in values else i for i in items))

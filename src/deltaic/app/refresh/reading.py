@@ -18,7 +18,7 @@ from deltaic.app.refresh.decide import few
 from deltaic.app.refresh.desk import Desk
 from deltaic.app.refresh.reach import reach
 from deltaic.app.refresh.shared import Shared
-from deltaic.delta.reduce import FLAGS
+from deltaic.delta.flags import FLAGS
 from deltaic.delta.timed import TIME
 from deltaic.errors import HistoryGone
 from deltaic.plan.kept import KEPT
