@@ -36,20 +36,19 @@ lint: venv
 types: venv
 	$(VENV)/bin/mypy
 
-# What needs no Spark runs beside what does: either alone leaves a core idle.
-PURE := tests/golden tests/lab tests/sql tests/test_rooms.py
+# Two processes, each with a Spark of its own: one alone leaves a core idle while Spark plans.
+JOBS ?= 2
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist worksteal
 pytest: venv java postgres
-	@log=$$(mktemp); $(PY) -m pytest $(PURE) > $$log 2>&1 & pure=$$!; \
-	$(PY) -m pytest $(addprefix --ignore=,$(PURE)); spark=$$?; \
-	wait $$pure; pure=$$?; cat $$log; rm -f $$log; test $$spark = 0 && test $$pure = 0
+	$(PYTEST)
 
 fuzz: venv java postgres
-	FUZZ_CASES=$(FUZZ_CASES) $(PY) -m pytest --fuzz
+	FUZZ_CASES=$(FUZZ_CASES) $(PYTEST) --fuzz
 	$(MAKE) connect
 
 # The end-to-end tests on a Spark Connect session, in its catalog instead of a local warehouse.
 connect: venv java
-	$(PY) -m pytest --connect tests/e2e
+	$(PYTEST) --connect tests/e2e
 
 bench: venv java
 	$(PY) -c "import matplotlib, importlib.metadata as m; m.version('tpchgen-cli')" 2>/dev/null || $(PY) -m pip install -q -c constraints.txt -e ".[bench]"
