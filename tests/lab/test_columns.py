@@ -72,6 +72,7 @@ NOT_TOLD = {
         "SELECT k, sum(v) AS t, count(v) AS n FROM s GROUP BY k",
         "SELECT k, sum(v) AS t, avg(v) AS mean FROM s GROUP BY k",
     ),
+    "rows of groups": ("SELECT k, sum(v) AS t FROM s GROUP BY k", "SELECT k, v AS t FROM s WHERE v > 0"),
     "a column that is not shown": ("SELECT id, k FROM s", "SELECT id, v FROM s"),
     "a part of a computed one": ("SELECT id, k + v AS kv FROM s", "SELECT id, k FROM s"),
     "another filter": ("SELECT id, k FROM s WHERE k > 0", "SELECT id FROM s WHERE k > 1"),

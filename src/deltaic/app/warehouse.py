@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Event, RLock
 from types import TracebackType
@@ -22,6 +23,7 @@ from deltaic.app.pipeline.pipeline import Pipeline
 from deltaic.app.pipeline.service import Service
 from deltaic.app.pipeline.status import damaged_status, history_of, status_of
 from deltaic.app.refresh.compile import Compiled, compile_view
+from deltaic.app.refresh.contest import contested, unless_gone
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.explain import explain_alter, explain_create, explain_refresh
 from deltaic.app.refresh.refresher import Refresher
@@ -133,6 +135,7 @@ class Warehouse:
 
     def sql(self, statement: str) -> DataFrame:
         """Runs any Spark SQL, and the MATERIALIZED VIEW statements."""
+        self.catalog.keep_up()
         return Executor(self).run(parse_statement(statement))
 
     def script(self, text: str) -> list[DataFrame]:
@@ -145,12 +148,15 @@ class Warehouse:
 
     def table(self, name: str, *, as_of: AsOf | None = None) -> DataFrame:
         """A table or view as a DataFrame; a view also as of a time, which leaves it where it is."""
-        schema, plain = self.split(name)
+        self.catalog.keep_up()
+        own = self.split(name)
         if as_of is not None:
-            return Looker(self, self.definition(name)).table(as_of)
-        if (schema.lower(), plain.lower()) in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
-            return self.spark.sql(self.catalog.reading(*self.catalog.found(schema, plain)))
-        return self.spark.table(name)
+            return contested(self.catalog, own, lambda: Looker(self, self.definition(name)).table(as_of))
+        if self.catalog.is_gone(*own):
+            return self.spark.table(name)
+        return contested(
+            self.catalog, own, lambda: self.spark.sql(self.catalog.reading(*self.catalog.found(*own), pinned=True))
+        )
 
     def refresh(
         self, name: str | None = None, *, full: bool = False, as_of: AsOf | None = None
@@ -161,6 +167,9 @@ class Warehouse:
             if as_of is not None:
                 raise ConfigurationError("as_of is for one view: refresh(name, as_of=...)")
             return self.refresh_all(full=full)
+        return contested(self.catalog, self.split(name), lambda: self._refreshed(name, full, as_of))
+
+    def _refreshed(self, name: str, full: bool, as_of: AsOf | None) -> Report:
         with self.lock():
             definition = self.definition(name)
             if as_of is None:
@@ -178,11 +187,18 @@ class Warehouse:
     def propagate(self, name: str, *, upto: AsOf | None = None, steps: int | None = None) -> list[Report]:
         """Computes what changed of a view since its kept delta's high-water mark, and keeps it; in as many steps as it
         takes, or in some. The view stays as it is."""
-        return list(Propagator(self, self.definition(name)).propagate(upto, steps))
+        done: list[Report] = []
+
+        def propagate() -> list[Report]:
+            left = None if steps is None else steps - len(done)
+            done.extend(Propagator(self, self.definition(name)).propagate(upto, left))
+            return done
+
+        return contested(self.catalog, self.split(name), propagate)
 
     def apply(self, name: str, *, to: AsOf | None = None) -> Report:
         """Folds the kept delta into the view, up to a time; without one, up to the high-water mark."""
-        return Applier(self, self.definition(name)).apply(to)
+        return contested(self.catalog, self.split(name), lambda: Applier(self, self.definition(name)).apply(to))
 
     def refresh_all(self, *, full: bool = False) -> list[Report]:
         """All views, in dependency order, to one common time."""
@@ -224,7 +240,8 @@ class Warehouse:
     def views(self) -> list[dict[str, Any]]:
         """Every view with what its table says about it."""
         definitions, damaged = self.definitions()
-        return [*(status_of(self, d) for d in definitions), *(damaged_status(*pair) for pair in damaged.items())]
+        found = [unless_gone(self.catalog, (d.schema, d.name), partial(status_of, self, d)) for d in definitions]
+        return [*(status for status in found if status), *(damaged_status(*pair) for pair in damaged.items())]
 
     def history(self, name: str) -> list[dict[str, Any]]:
         """The commits of a view's table, newest first, with what each refresh said of itself."""
@@ -239,7 +256,7 @@ class Warehouse:
 
     def repair(self, name: str, *, force: bool = False) -> Repair:
         """Checks a view, and computes it anew if it is wrong; with `force` in any case."""
-        return Repairer(self).repair(name, force=force)
+        return contested(self.catalog, self.split(name), lambda: Repairer(self).repair(name, force=force))
 
     def attach(self, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
         """Makes a table in PostgreSQL a source under a name of this warehouse, and begins to capture its changes.
@@ -351,9 +368,9 @@ class Warehouse:
         damaged = {name: one for name, one in found.items() if isinstance(one, DefinitionDamaged)}
         return [one for one in found.values() if isinstance(one, Definition)], damaged
 
-    def _definition_or_problem(self, schema: str, name: str) -> Definition | DefinitionDamaged:
+    def _definition_or_problem(self, schema: str, name: str) -> Definition | DefinitionDamaged | None:
         try:
-            return self.catalog.read_definition(schema, name)
+            return unless_gone(self.catalog, (schema, name), partial(self.catalog.read_definition, schema, name))
         except DefinitionDamaged as problem:
             return problem
 
@@ -362,7 +379,8 @@ class Warehouse:
 
     def progress_at(self, schema: str, name: str) -> Progress | None:
         """What the newest refresh of a view said of itself."""
-        marked = last_commit_with_marker(Log(self.catalog.view_ref(schema, name), self.spark))
+        log = Log(self.catalog.view_ref(schema, name), self.spark)
+        marked = unless_gone(self.catalog, (schema, name), partial(last_commit_with_marker, log))
         return Progress.of(marked.commit) if marked else None
 
     def readers(self, key: str) -> dict[str, int]:

@@ -129,6 +129,8 @@ def _computed(node: Node) -> tuple[Item, ...]:
 def _are_one(was: Node, now: Node, same: Mapping[str, str], wanted: Sequence[str]) -> bool:
     """Whether two nodes have the same rows, in the columns that are wanted."""
     others = [same[name] for name in wanted]
+    if not set(others) <= set(was.columns):  # what a table has may not come through to the top
+        return False
     return _form(_arranged(was, now, same), others) == _form(now, list(wanted))
 
 

@@ -40,6 +40,25 @@ def entries_of(table: str, version: int) -> list[Entry]:
     return list(live.values())
 
 
+def metadata_of(table: str, version: int) -> Entry:
+    """What the log says that the table is, word for word: its columns, its properties."""
+    log = Path(table) / "_delta_log"
+    start, parts = _newest_checkpoint(log, version)
+    for number in range(version, start, -1):
+        lines = (log / f"{number:020}.json").read_text("utf-8").split("\n")
+        found = [json.loads(line)["metaData"] for line in lines if line.startswith('{"metaData"')]
+        if found:
+            return {"configuration": {}, **found[-1]}
+    for part in parts:
+        rows = [row for row in pq.read_table(part, columns=["metaData"])["metaData"].to_pylist() if row is not None]
+        if rows:
+            entry = {name: value for name, value in rows[0].items() if value is not None}
+            entry["configuration"] = dict(entry.get("configuration") or ())
+            entry["format"] = {**entry["format"], "options": dict(entry["format"].get("options") or ())}
+            return entry
+    raise HistoryGone(f"{table}: its log does not say what version {version} is")
+
+
 def _replay(text: str, live: dict[str, Entry]) -> None:
     """A file under a new vector is removed and added in one commit, in any order."""
     actions = [json.loads(line) for line in text.split("\n") if line.strip()]

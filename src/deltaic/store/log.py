@@ -30,6 +30,8 @@ class Marked:
 
     commit: Commit
     later: tuple[ForeignCommit, ...]
+    version: int
+    """The newest one, when this was looked at."""
 
     @property
     def harmed(self) -> bool:
@@ -90,13 +92,14 @@ class Log:
 def last_commit_with_marker(log: Log) -> Marked | None:
     """The newest commit that Deltaic made, with the later ones of others; None if the log holds none."""
     later: list[Commit] = []
-    for version in range(log.version(), -1, -1):
+    newest = log.version()
+    for version in range(newest, -1, -1):
         try:
             commit = log.commit(version)
         except HistoryGone:
             return None
         if commit.marker is not None:
-            return Marked(commit, tuple(_judged(log, commit, later)))
+            return Marked(commit, tuple(_judged(log, commit, later)), newest)
         later.insert(0, commit)
     return None
 

@@ -27,7 +27,7 @@ from pyroaring import BitMap
 from deltaic.errors import ConcurrentRefresh
 from deltaic.store import partitions, rs, rs_write
 from deltaic.store.arrow import conform
-from deltaic.store.files import Entry, entries_of
+from deltaic.store.files import Entry, entries_of, metadata_of
 from deltaic.store.lookup import look_up
 from deltaic.store.rs_write import Transaction
 from deltaic.store.table import Snapshot, physical_name
@@ -62,6 +62,10 @@ class Found:
     @property
     def rows(self) -> int:
         return sum(map(len, self.places.values()))
+
+    @staticmethod
+    def nothing(version: int) -> Found:
+        return Found(version, {}, pa.chunked_array([], pa.null()))
 
 
 # --- when not -------------------------------------------------------------------------------------
@@ -149,11 +153,20 @@ def _new_name() -> str:
     return f"part-00000-{uuid.uuid4()}.snappy.parquet"
 
 
-def apply(path: str, found: Found, files: Iterable[NewFile], transaction: Transaction) -> None:
-    """Take out the rows that were found and put in those files, in one commit."""
+def apply(
+    path: str,
+    found: Found,
+    files: Iterable[NewFile],
+    transaction: Transaction,
+    properties: Mapping[str, str] | None = None,
+) -> None:
+    """Take out the rows that were found and put in those files, in one commit, which may also set properties."""
     now = int(time.time() * 1000)
     entries = {entry["path"]: entry for entry in entries_of(path, found.version) if entry["path"] in found.places}
     actions: list[dict[str, Any]] = []
+    if properties:
+        metadata = metadata_of(path, found.version)
+        actions.append({"metaData": {**metadata, "configuration": {**metadata["configuration"], **properties}}})
     kept: list[Entry] = []
     left: list[BitMap] = []
     for name, entry in entries.items():

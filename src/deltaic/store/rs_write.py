@@ -34,11 +34,13 @@ _FOOTERS = 500
 
 @dataclass(frozen=True)
 class Transaction:
-    """What a commit must carry: whose it is, its number, and its userMetadata."""
+    """What a commit must carry: whose it is, its number, and its userMetadata; and the id of the table it is for, if
+    that is known."""
 
     app: str
     number: int
     metadata: str
+    table: str | None = None
 
     def properties(self) -> CommitProperties:
         """Without retries a commit succeeds only on top of the version that was opened: of two, one fails."""
@@ -148,6 +150,8 @@ def _opened(path: str, transaction: Transaction) -> DeltaTable:
     done = table.transaction_version(transaction.app)
     if done is not None and done >= transaction.number:
         raise ConcurrentRefresh(f"refresh {transaction.number} of {path} is already made")
+    if transaction.table is not None and str(table.metadata().id) != transaction.table:
+        raise ConcurrentRefresh(f"{path} is another table than the one that was to be written")
     return table
 
 

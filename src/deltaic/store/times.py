@@ -8,15 +8,15 @@ later number, whatever its timestamp says; the timestamp that is recorded never 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from deltaic.errors import ConcurrentRefresh, HistoryGone
+from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_state_rs
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 COLUMNS = {"time": "BIGINT", "source": "STRING", "version": "BIGINT", "stamp": "BIGINT", "own_stamp": "BIGINT"}
+Writing = Callable[[], AbstractContextManager["SparkSession"]]
 _ATTEMPTS = 5
 _ARROW = {"BIGINT": pa.int64(), "STRING": pa.string()}
 
@@ -127,8 +128,9 @@ def _stamp(log: Log, version: int) -> int:
 class TimesTable:
     """The order as a Delta table of its own, appended to in commits of which one of two fails."""
 
-    def __init__(self, table: ViewTable, spark: SparkSession, location: str | None) -> None:
-        self.table, self.spark, self.location = table, spark, location
+    def __init__(self, table: ViewTable, spark: SparkSession, location: str | None, writing: Writing) -> None:
+        """`writing` gives a session of its own: what a commit says is a setting, and the user's may be at work."""
+        self.table, self.spark, self.location, self.writing = table, spark, location, writing
 
     def read(self) -> Order:
         """All units."""
@@ -144,9 +146,9 @@ class TimesTable:
         return Order(tuple(sorted((Unit(**row) for row in rows.to_pylist()), key=lambda unit: unit.time)))
 
     def see(self, logs: Mapping[str, tuple[Log, int]]) -> Order:
-        """The order with all commits that are there now; another process may be numbering them as well."""
+        """The order with all commits that are there now; another process may be numbering them, or making the table."""
         for _ in range(_ATTEMPTS):
-            with suppress(ConcurrentRefresh):
+            with suppress(ConcurrentRefresh, ExistsError):
                 return self.seen(logs)
         return self.seen(logs)
 
@@ -160,10 +162,15 @@ class TimesTable:
         progress = Progress(self.table.next_refresh(), {}, "times")
         columns = {name: pa.array([getattr(u, name) for u in units], _ARROW[kind]) for name, kind in COLUMNS.items()}
         rows = pa.table({OP: pa.array([1] * len(units), pa.int32()), **columns})
-        self.table.append(rows, progress, self.spark)
+        if self.table.why_not_rs(rows, []) is None:
+            self.table.apply_rs(rows, [], progress)
+        else:
+            with self.writing() as session:
+                self.table.append(rows, progress, session)
         return Order((*order.units, *units))
 
     def create(self) -> None:
         empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in COLUMNS.items())
         sql = self.table.create_sql(f"SELECT {empty} WHERE FALSE", location=self.location)
-        self.table.apply_spark(self.spark, sql, Progress(1, {}, "times"))
+        with self.writing() as session:
+            self.table.apply_spark(session, sql, Progress(1, {}, "times"))

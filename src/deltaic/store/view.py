@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from deltaic.errors import ConcurrentRefresh, ExistsError, SourceError, UnsupportedError
+from deltaic.errors import (
+    ConcurrentRefresh,
+    DeltaicError,
+    ExistsError,
+    HistoryGone,
+    MissingError,
+    SourceError,
+    UnsupportedError,
+)
 from deltaic.store import marks, rs_write, write_sql
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
 from deltaic.store.lock import refresh_lock
-from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.log import Log, Marked, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
+from deltaic.store.torn import is_torn, take_back
 from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
@@ -28,6 +37,8 @@ TRANSACTION_APP = "deltaic"
 """Transaction numbers are a table's own, so one name serves all views."""
 
 
+AGAIN = "Nothing was changed here. Do the same again to go on from there."
+"""What a loser is told to do."""
 _SMALL_FILE = 16_000_000
 _APPENDED = "__deltaic_appended"
 
@@ -48,6 +59,10 @@ class ViewTable:
     ) -> None:
         self.ref, self.lock, self.clustered_by = ref, lock, clustered_by
         self.log = Log(ref, spark)
+        self.id: str | None = None
+        """Of the table that was looked at: one that is made anew under the same name is not written in its place."""
+        self.at: int | None = None
+        """Its version then."""
 
     # --- the statements, for explain ---
 
@@ -112,7 +127,7 @@ class ViewTable:
         if reason is not None:
             raise UnsupportedError(f"{self.ref.name} cannot be written by delta-rs: {reason}")
         path = str(self.ref.path)
-        return self._committed(progress, lambda: rs_write.apply(path, artifact, key, _transaction(progress)))
+        return self._committed(progress, lambda: rs_write.apply(path, artifact, key, self._transaction(progress)))
 
     def overwrite_rs(self, rows: pa.Table, progress: Progress) -> Commit:
         """Replace all rows by these few, without Spark."""
@@ -120,7 +135,7 @@ class ViewTable:
         if reason is not None:
             raise UnsupportedError(f"{self.ref.name} cannot be written by delta-rs: {reason}")
         path = str(self.ref.path)
-        return self._committed(progress, lambda: rs_write.overwrite(path, rows, _transaction(progress)))
+        return self._committed(progress, lambda: rs_write.overwrite(path, rows, self._transaction(progress)))
 
     # --- by marking rows ---
 
@@ -132,9 +147,15 @@ class ViewTable:
         """Where the rows of these keys are."""
         return marks.find(str(self.ref.path), self.log.snapshot(), keys)
 
-    def apply_marked(self, found: marks.Found, rows: pa.Table | Callable[[str], None], progress: Progress) -> Commit:
+    def apply_marked(
+        self,
+        found: marks.Found,
+        rows: pa.Table | Callable[[str], None],
+        progress: Progress,
+        properties: Mapping[str, str] | None = None,
+    ) -> Commit:
         """Take out what was found and put in these rows: at hand, or written by a function into a folder it is given,
-        under the names that columns have in files (`physical_names`)."""
+        under the names that columns have in files (`physical_names`). The same commit may set properties."""
         path, snapshot = str(self.ref.path), self.log.snapshot(found.version)
 
         def write() -> None:
@@ -142,9 +163,16 @@ class ViewTable:
                 files = marks.new_files(path, snapshot, rows)
             else:
                 files = marks.written_by(path, rows)
-            marks.apply(path, found, files, _transaction(progress))
+            marks.apply(path, found, files, self._transaction(progress), properties)
 
         return self._committed(progress, write)
+
+    def redefine(self, properties: Mapping[str, str], progress: Progress, version: int) -> Commit:
+        """Set properties of the table that a version is, and nothing else, as a refresh with a number."""
+        path, nothing = str(self.ref.path), marks.Found.nothing(version)
+        return self._committed(
+            progress, lambda: marks.apply(path, nothing, [], self._transaction(progress), properties)
+        )
 
     def fold(self, session: SparkSession) -> None:
         """Put small files together, and write files anew that lost many of their rows. No row changes."""
@@ -180,29 +208,43 @@ class ViewTable:
         """A delta that nets to nothing still moves the view to its sources' new versions."""
         if self.can_use_rs(self.log.snapshot()):
             path = str(self.ref.path)
-            return self._committed(progress, lambda: rs_write.commit_nothing(path, _transaction(progress)))
+            return self._committed(progress, lambda: rs_write.commit_nothing(path, self._transaction(progress)))
         if session is None:
             raise UnsupportedError(f"{self.ref.name} can be written by Spark only, and there is no session")
         return self.apply_spark(session, write_sql.nothing_sql(self.ref.relation), progress)
+
+    def last_refresh(self) -> Marked | None:
+        """The newest commit of Deltaic's. From here on this is the table that was looked at, and no other."""
+        marked = last_commit_with_marker(self.log)
+        self.at = marked.version if marked else self.log.version()
+        self.id = self.log.snapshot(self.at).table_id
+        return marked
+
+    def check_not_lost(self, progress: Progress) -> None:
+        """ConcurrentRefresh, or MissingError, if this refresh cannot be committed any more."""
+        try:
+            if self._found(progress, -1 if self.at is None else self.at) is None:
+                self._refuse_if_lost(progress, self._newest())
+        except (HistoryGone, SourceError):  # no more can be told of it
+            return
 
     def _committed(self, progress: Progress, write: Callable[[], None]) -> Commit:
         """Write, then find the commit in the log: Spark passes over a number it has seen without a word."""
         with refresh_lock(self.lock) if self.lock else contextlib.nullcontext():
             before = self._newest()
-            if before >= 0:
-                self._refuse_if_taken(progress)
+            self._refuse_if_lost(progress, before)
             try:
                 write()
             except Exception as error:  # classic, Connect and delta-rs raise from different class trees
                 made = None
                 with contextlib.suppress(Exception):  # the first error tells more
                     made = self._found(progress, before)
-                if made is not None:  # what failed came after the commit: a connection, or housekeeping
-                    return made
-                told = self._translated(error, progress)
-                if told is error:
-                    raise
-                raise told from error
+                if made is None:
+                    told = self._translated(error, progress, before)
+                    if told is error:
+                        raise
+                    raise told from error
+                # what failed came after the commit: a connection, or housekeeping
             return self._own_commit(progress, before)
 
     def next_refresh(self) -> int:
@@ -219,16 +261,29 @@ class ViewTable:
         except SourceError:
             return -1  # about to be created
 
-    def _refuse_if_taken(self, progress: Progress) -> None:
+    def _refuse_if_lost(self, progress: Progress, before: int) -> None:
+        """Somebody else may have made this refresh, edited the view, dropped it, or dropped it and made another."""
+        if before < 0:
+            if progress.refresh > 1:
+                raise self._dropped()
+            return
         last = last_commit_with_marker(self.log)
         done = Progress.of(last.commit) if last else None
         if done is not None and done.refresh >= progress.refresh:
-            raise self._taken(progress)
+            raise self._lost(progress)
+        if self.id is not None and self.log.snapshot(before).table_id != self.id:
+            raise self._lost(progress)
+        edits = [foreign.commit.version for foreign in last.later if foreign.harmful] if last else []
+        if self.at is not None and any(version > self.at for version in edits):
+            raise self._lost(progress)
 
     def _own_commit(self, progress: Progress, before: int) -> Commit:
         commit = self._found(progress, before)
         if commit is None:
-            raise self._taken(progress)
+            raise self._dropped() if self._newest() < 0 else self._lost(progress)
+        if self.ref.path is not None and is_torn(self.ref.path, commit.version):
+            take_back(self.ref.path, commit)
+            raise self._dropped()
         return commit
 
     def _found(self, progress: Progress, before: int) -> Commit | None:
@@ -240,19 +295,38 @@ class ViewTable:
                 return commit
         return None
 
-    def _taken(self, progress: Progress) -> ConcurrentRefresh:
-        return ConcurrentRefresh(
-            f"refresh {progress.refresh} of {self.ref.name} was made by another process or thread",
-            hint="Nothing was changed by this one. Refresh again to go on from there.",
-        )
+    def _lost(self, progress: Progress) -> ConcurrentRefresh:
+        """What somebody else did, as far as the newest commit of ours tells."""
+        last = None
+        with contextlib.suppress(DeltaicError):
+            marked = last_commit_with_marker(self.log)
+            last = Progress.of(marked.commit) if marked else None
+        what = "was written by another process or thread meanwhile"
+        if last is not None and last.refresh >= progress.refresh:
+            altered = last.figures.get("definition") != progress.figures.get("definition")
+            what = "was given another query meanwhile" if altered else f"has had its refresh {last.refresh} meanwhile"
+        return ConcurrentRefresh(f"{self.ref.name} {what}", hint=AGAIN)
 
-    def _translated(self, error: Exception, progress: Progress) -> Exception:
+    def _dropped(self) -> MissingError:
+        return MissingError(f"{self.ref.name} was dropped meanwhile", hint="Nothing is left of what was written here.")
+
+    def _translated(self, error: Exception, progress: Progress, before: int) -> Exception:
         text = f"{type(error).__name__}: {error}"
-        if _CONFLICT.search(text):
-            return self._taken(progress)
+        if before >= 0 and self._newest() < 0:
+            return self._dropped()
+        if isinstance(error, ConcurrentRefresh) or _CONFLICT.search(text):
+            return self._lost(progress)
         if _EXISTS.search(text):
-            return ExistsError(f"{self.ref.name} is already there: {first_line(error)}")
+            hint = f"Another process may be making it. If none is, something else is in its place: {first_line(error)}"
+            return ExistsError(f"{self.ref.name} is already there", hint=hint)
+        try:
+            self._refuse_if_lost(progress, before)
+        except DeltaicError as lost:  # what failed, failed because the table is another one by now
+            return lost
         return error
+
+    def _transaction(self, progress: Progress) -> rs_write.Transaction:
+        return rs_write.Transaction(TRANSACTION_APP, progress.refresh, progress.to_json(), self.id)
 
 
 _CONFLICT = re.compile(
@@ -263,10 +337,6 @@ _EXISTS = re.compile(
     r"TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS|DELTA_PATH_EXISTS|LOCATION_ALREADY_EXISTS"
     r"|DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 )
-
-
-def _transaction(progress: Progress) -> rs_write.Transaction:
-    return rs_write.Transaction(TRANSACTION_APP, progress.refresh, progress.to_json())
 
 
 # As INT96, the default, delta-rs misreads instants before 1677 and after 2262.

@@ -30,7 +30,6 @@ from deltaic.errors import DeltaicError, HistoryGone, SourceError, UnsupportedEr
 from deltaic.spark.session import spare_subqueries
 from deltaic.store.change import is_history_gone
 from deltaic.store.damage import damaged_files
-from deltaic.store.log import last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import first_line
 from deltaic.store.view import ViewTable
@@ -59,13 +58,14 @@ class Checker:
     def check(self, definition: Definition) -> Check:
         started = time.perf_counter()
         table = self.warehouse.view_table(definition)
-        marked = last_commit_with_marker(table.log)
+        marked = table.last_refresh()
         last = Progress.of(marked.commit) if marked else None
         versions = {key: state.version for key, state in last.sources.items()} if last else {}
         found = Check(definition.full_name, UNCERTAIN, versions=versions)
         found = replace(found, commits_behind=commits_behind(self.warehouse, versions))
         try:
-            version = table.log.version()
+            assert table.at is not None
+            version = table.at
             broken = damaged_files(table.log, version)
             if broken:
                 raise _Damaged(f"{len(broken):,} of its files are damaged: {_first(broken)}")

@@ -16,7 +16,7 @@ from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.statements.executor import Executor
 from deltaic.app.values.definition import PROPERTY, Definition, definition_in
 from deltaic.app.values.report import DAMAGED, Check, Repair
-from deltaic.errors import DefinitionDamaged, DeltaicError, SourceError, UnsupportedError
+from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, SourceError, UnsupportedError
 from deltaic.store.damage import properties_in
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ def check_views(warehouse: Warehouse, name: str | None, checker: Checker) -> Che
 
     def checked(own: Name) -> Check:
         problem = broken.get(_lower(own))
-        return _unreadable(own, problem) if problem else checker.check(warehouse.catalog.definition(*own))
+        if problem is not None:
+            return _unreadable(own, problem)
+        found = checker.check(warehouse.catalog.definition(*own))
+        if not found.right and warehouse.catalog.is_gone(*own):
+            raise MissingError(f"{'.'.join(own)} was dropped meanwhile")
+        return found
 
     if name is not None:
         return checked(warehouse.split(name))

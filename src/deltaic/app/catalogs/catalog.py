@@ -6,8 +6,9 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -21,6 +22,7 @@ from deltaic.errors import (
     DeltaicError,
     MissingError,
     NameProblem,
+    SourceError,
 )
 from deltaic.spark.session import literally
 from deltaic.store.log import Log
@@ -104,19 +106,52 @@ class Catalog(ABC):
         snapshot = Log(self.view_ref(schema, name), self.spark).snapshot()
         return definition_in(snapshot.properties, schema, name)
 
+    def is_gone(self, schema: str, name: str) -> bool:
+        try:
+            self.found(schema, name)
+        except MissingError:
+            return True
+        return False
+
     def register(self, schema: str, name: str) -> None:
-        """Lets people read the view by its name: a Spark VIEW that shows the user's columns only."""
-        select, comment = self._reading(schema, name)
-        told = f" COMMENT {text_literal(comment)}" if comment else ""
-        kind, reader = _reader(schema, name)
-        self.run(f"CREATE OR REPLACE {kind} {reader}{told} AS {select}")
+        """Lets people read the view by its name: a Spark VIEW that shows the user's columns only.
 
-    def reading(self, schema: str, name: str) -> str:
-        """The SELECT that gives what people see: the query's columns, and only the rows that are shown."""
-        return self._reading(schema, name)[0]
+        Others may alter or drop the view meanwhile, and give its name another meaning: whoever did so last looks at
+        the view after that, so in the end the name is that of the view as it is, or of none."""
+        told: str | None = ""
+        while told != (now := self._naming(schema, name)):
+            told = now
+            if told is not None:
+                self.run(told)
+            else:
+                self.unregister(schema, name)
 
-    def _reading(self, schema: str, name: str) -> tuple[str, str | None]:
-        """With the view's comment. What a view holds can be read, whatever became of its definition."""
+    def _naming(self, schema: str, name: str) -> str | None:
+        """The statement that gives a view its name; None if there is no view."""
+        try:
+            return self._shown(schema, name).naming()
+        except SourceError:
+            if self.is_gone(schema, name):
+                return None
+            raise
+
+    @contextmanager
+    def held(self, schema: str, name: str) -> Iterator[None]:
+        """Whoever reads the view by its name in this block sees it as it was at the beginning. What it is made into may
+        have other columns, or rows that are not to be shown."""
+        self.run(self._shown(schema, name).naming(pinned=True))
+        try:
+            yield
+        finally:
+            self.register(schema, name)
+
+    def reading(self, schema: str, name: str, *, pinned: bool = False) -> str:
+        """The SELECT that gives what people see: the query's columns, and only the rows that are shown; `pinned`, of
+        the view as it is now, whatever becomes of it."""
+        return self._shown(schema, name).select(pinned)
+
+    def _shown(self, schema: str, name: str) -> Shown:
+        """What a view holds can be read, whatever became of its definition."""
         ref = self.view_ref(schema, name)
         snapshot = Log(ref, self.spark).snapshot()
         comment: str | None = None
@@ -126,8 +161,7 @@ class Catalog(ABC):
             columns, comment = definition.columns, definition.comment
         except DefinitionDamaged as problem:
             _log.warning("%s", problem.what)
-        where = f" WHERE {quote(snapshot.shown)}" if snapshot.shown else ""
-        return f"SELECT {', '.join(map(quote, columns))} FROM {ref.relation}{where}", comment
+        return Shown(schema, name, ref, tuple(columns), snapshot.shown, snapshot.version, comment)
 
     def register_odd_names(self, session: SparkSession) -> None:
         """Temporary readers are one session's own; another that runs a view's query needs them too."""
@@ -168,9 +202,37 @@ class Catalog(ABC):
     def making(self, schema: str, name: str) -> AbstractContextManager[None]:
         """A new view's table is made in this block; if that is never finished, nothing stays of it."""
 
+    def keep_up(self) -> None:
+        """Lets people see by name what others made since; a session's catalog knows that by itself."""
+        return
+
     @abstractmethod
     def open(self) -> None:
         """Lets people see by name the tables that are there, and takes away what killed processes left."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What people see of a view: these columns of its table, and of its rows those that are shown."""
+
+    schema: str
+    name: str
+    ref: TableRef
+    columns: tuple[str, ...]
+    where: str | None
+    version: int
+    comment: str | None
+
+    def select(self, pinned: bool = False) -> str:
+        relation = self.ref.as_of(self.version) if pinned else self.ref.relation
+        where = f" WHERE {quote(self.where)}" if self.where else ""
+        return f"SELECT {', '.join(map(quote, self.columns))} FROM {relation}{where}"
+
+    def naming(self, pinned: bool = False) -> str:
+        """The statement that lets them see it by its name."""
+        told = f" COMMENT {text_literal(self.comment)}" if self.comment else ""
+        kind, reader = _reader(self.schema, self.name)
+        return f"CREATE OR REPLACE {kind} {reader}{told} AS {self.select(pinned)}"
 
 
 def is_plain(schema: str, name: str) -> bool:

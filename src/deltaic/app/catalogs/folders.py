@@ -14,8 +14,10 @@ from deltaic.store.lock import refresh_lock
 
 def is_table(folder: Path) -> bool:
     """Whether a commit was ever made there; a CREATE that was killed leaves a folder without one."""
-    log = folder / "_delta_log"
-    return log.is_dir() and any(name.endswith((".json", ".parquet")) for name in os.listdir(log))
+    try:
+        return any(name.endswith((".json", ".parquet")) for name in os.listdir(folder / "_delta_log"))
+    except (FileNotFoundError, NotADirectoryError):  # it may go while it is looked at
+        return False
 
 
 def discard(root: Path, folder: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from deltaic.algebra.expr import quote
 from deltaic.app.catalogs.catalog import CAPTURED, KEPT_DELTA, TIMES, Catalog
@@ -45,6 +46,11 @@ class LocalCatalog(Catalog):
         super().__init__(spark)
         self.root = root
         self.notes = Notes(root / ".deltaic" / "begun", self.settle)
+        self.told = root / ".deltaic" / "names"
+        """Written anew whenever a name comes, goes, or is that of something else: other processes look at it."""
+        self.known: object = None
+        self.attached: dict[tuple[str, str], str] = {}
+        """The names that Spark's catalog was given, and how."""
 
     def open(self) -> None:
         (self.root / "default").mkdir(parents=True, exist_ok=True)
@@ -52,13 +58,46 @@ class LocalCatalog(Catalog):
         put_back(self.root)
         sweep(self)
         self.run(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
+        self.known = self.stamp()
+        self.show_all()
+
+    def stamp(self) -> object:
+        try:
+            status = self.told.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
+    def tell(self) -> None:
+        """That names have changed. Under the warehouse's lock."""
+        alone = self.stamp() == self.known
+        write_whole(self.told, uuid4().hex)
+        if alone:
+            self.known = self.stamp()
+
+    def keep_up(self) -> None:
+        """Other processes make, alter and drop tables and views too, and Spark's catalog is this process's own."""
+        now = self.stamp()
+        if now == self.known:
+            return
+        self.known = now
+        there = self.show_all()
+        for schema, name in [own for own in self.attached if own not in there]:
+            del self.attached[schema, name]
+            self.hide(schema, name)
+
+    def show_all(self) -> set[tuple[str, str]]:
+        """The tables and views that are there."""
+        found = set[tuple[str, str]]()
         for schema in self.schemas():
             location = text_literal(str(self.root / schema))
             self.run(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)} LOCATION {location}")
             for name, folder in self.tables(schema):
                 self.attach(schema, name, folder)
+                found.add((schema, name))
             for file in (self.root / schema).glob(f"*{ENDING}"):
                 self.show_live(schema, file.name.removesuffix(ENDING))
+        return found
 
     def live(self, schema: str, name: str) -> LiveTable | None:
         file = self.root / schema / f"{name}{ENDING}"
@@ -69,11 +108,13 @@ class LocalCatalog(Catalog):
     def add_live(self, schema: str, name: str, live: LiveTable) -> None:
         write_whole(self.root / schema / f"{name}{ENDING}", live.to_json())
         self.show_live(schema, name)
+        self.tell()
 
     def remove_live(self, schema: str, name: str) -> None:
         self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(name)}")
         (self.root / schema / f"{name}{ENDING}").unlink()
         self.discard_hidden(CAPTURED, schema, name)
+        self.tell()
 
     def show_live(self, schema: str, name: str) -> None:
         """So that Spark knows its columns; whoever reads it by its name is told where it is."""
@@ -99,8 +140,14 @@ class LocalCatalog(Catalog):
     def show_table(self, schema: str, name: str, folder: Path) -> None:
         ref = table_at(folder, f"{schema}.{name}")
         if self.is_view(ref):
-            self.register(schema, name)
+            naming = self._naming(schema, name)
+            if naming is not None and self.attached.get((schema, name)) != naming:
+                self.register(schema, name)
+                self.attached[schema, name] = naming
             return
+        if self.attached.get((schema, name)) == str(folder):
+            return
+        self.attached[schema, name] = str(folder)
         location = text_literal(str(folder))
         self.run(f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}")
 
@@ -131,7 +178,11 @@ class LocalCatalog(Catalog):
 
     def tables(self, schema: str) -> Iterator[tuple[str, Path]]:
         """Name and folder of each Delta table; a link names a folder elsewhere."""
-        for entry in sorted(os.scandir(self.root / schema), key=lambda e: e.name):
+        try:
+            entries = sorted(os.scandir(self.root / schema), key=lambda e: e.name)
+        except FileNotFoundError:  # the schema was dropped meanwhile
+            return
+        for entry in entries:
             if entry.name.endswith(LINK) and entry.is_file():
                 target = _linked(Path(entry.path))
                 if target is not None and is_table(target):
@@ -233,6 +284,17 @@ class LocalCatalog(Catalog):
 
     def remove(self, schema: str, name: str) -> None:
         self.discard(self.folder(schema, name))
+        self.tell()
+
+    def unregister(self, schema: str, name: str) -> None:
+        super().unregister(schema, name)
+        self.attached.pop((schema, name), None)
+
+    @contextmanager
+    def held(self, schema: str, name: str) -> Iterator[None]:
+        with super().held(schema, name):
+            yield
+        self.tell()
 
     def discard(self, folder: Path) -> None:
         discard(self.root, folder)
@@ -251,9 +313,10 @@ class LocalCatalog(Catalog):
         folder = self.folder(schema, name)
         if folder.exists() and any(folder.iterdir()):
             yield
-            return
-        with self.notes.noted({"table": str(folder.relative_to(self.root))}):
-            yield
+        else:
+            with self.notes.noted({"table": str(folder.relative_to(self.root))}):
+                yield
+        self.tell()
 
     @contextmanager
     def attaching(self, schema: str, name: str, live: LiveTable) -> Iterator[None]:
@@ -290,19 +353,23 @@ class LocalCatalog(Catalog):
 
     def forget(self, schema: str, name: str) -> None:
         """After DROP TABLE: a linked table stays where it is, any other goes with its folder."""
+        self.attached.pop((schema, name), None)
         for link in (self.root / schema).glob(f"*{LINK}"):
             if link.name.removesuffix(LINK).lower() == name.lower():
                 link.unlink()
+                self.tell()
                 return
         folder = self.folder(schema, name)
         inside = folder.parent == self.root / folder.parent.name
         if inside and (folder / "_delta_log").is_dir():
             self.discard(folder)
+            self.tell()
 
     def make_schema(self, name: str) -> None:
         """Spark's names ignore case: two folders whose names differ in it only would be one schema."""
         if not any(there.lower() == name.lower() for there in self.schemas()):
             (self.root / name).mkdir(exist_ok=True)
+            self.tell()
 
     def check_empty(self, name: str) -> None:
         if any(there.lower() == name.lower() and list(self.tables(there)) for there in self.schemas()):
@@ -312,6 +379,7 @@ class LocalCatalog(Catalog):
         for there in self.schemas():
             if there.lower() == name.lower() and there != "default":
                 self.discard(self.root / there)
+                self.tell()
 
     def spark_location(self, schema: str, name: str) -> str:
         ref = table_named(self.spark, (schema, name))
@@ -319,6 +387,7 @@ class LocalCatalog(Catalog):
 
     def link(self, schema: str, name: str, location: str) -> None:
         write_whole(self.root / schema / f"{name}{LINK}", json.dumps({"location": location}))
+        self.tell()
 
 
 def _linked(file: Path) -> Path | None:

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from deltaic.algebra.expr import quote
 from deltaic.app.catalogs.catalog import Catalog, is_plain
 from deltaic.app.catalogs.folders import is_table
 from deltaic.app.values.names import RESERVED
+from deltaic.errors import ExistsError, SourceError
 from deltaic.spark.metrics import normal_path
 from deltaic.store.table import TableRef, table_named
 
@@ -35,7 +38,12 @@ class SessionCatalog(Catalog):
         found: list[tuple[str, str]] = []
         for database in self.spark.sql("SHOW SCHEMAS").collect():
             schema = str(database[0])
-            rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}*'").collect()
+            try:
+                rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}*'").collect()
+            except PySparkException:
+                if self.spark.catalog.databaseExists(schema):
+                    raise
+                continue  # it was dropped meanwhile
             found.extend((schema, str(row["tableName"]).removeprefix(BACKING)) for row in rows)
         return found
 
@@ -44,7 +52,12 @@ class SessionCatalog(Catalog):
         relation = ".".join(quote(part) for part in parts)
         if not self.spark.catalog.tableExists(relation):
             return TableRef(f"{schema}.{name}", relation, None)
-        ref = table_named(self.spark, parts)
+        try:
+            ref = table_named(self.spark, parts)
+        except SourceError:
+            if self.spark.catalog.tableExists(relation):
+                raise
+            return TableRef(f"{schema}.{name}", relation, None)  # it was dropped meanwhile
         return TableRef(f"{schema}.{name}", ref.relation, ref.path)
 
     def location(self, schema: str, name: str) -> str | None:
@@ -68,8 +81,10 @@ class SessionCatalog(Catalog):
         self.spark.sql(f"DROP TABLE IF EXISTS {self.hidden(kind, schema, name)[0].relation}")
 
     def remove(self, schema: str, name: str) -> None:
-        relation = f"{quote(schema)}.{quote(BACKING + name)}"
+        relation, path = f"{quote(schema)}.{quote(BACKING + name)}", self.view_ref(schema, name).path
         self.spark.sql(f"DROP TABLE IF EXISTS {relation}")
+        if self.path is not None and path is not None:  # of a table with a place of its own Spark leaves the files
+            shutil.rmtree(path, ignore_errors=True)
 
     def open(self) -> None:
         """A process may have been killed between making a view's table and its name, or taking them away."""
@@ -85,11 +100,18 @@ class SessionCatalog(Catalog):
             return
         if folder.is_dir() and not is_table(folder) and _is_old(folder):
             shutil.rmtree(folder)
-        there = folder.exists()
+        if not folder.parent.is_dir():  # nothing was ever made there, or it is another machine's
+            yield
+            return
         try:
+            folder.mkdir()
+        except FileExistsError:
+            hint = "Another process may be making the view. If none is, the folder is free in an hour; or take it away."
+            raise ExistsError(f"{schema}.{name} cannot be made: {folder} is there already", hint=hint) from None
+        try:  # whoever made the folder is the only one who writes in it
             yield
         except BaseException:
-            if not there and folder.is_dir() and not is_table(folder):
+            if not is_table(folder):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
+from deltaic.app.refresh.contest import contested
 from deltaic.app.refresh.decide import evaluated_under
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.shared import Shared, Together
@@ -15,7 +16,7 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.common import Columns, Shape, shapes
-from deltaic.errors import ConfigurationError
+from deltaic.errors import ConfigurationError, MissingError
 from deltaic.plan.maintain import Maintenance
 from deltaic.sql.statements import Policy
 from deltaic.store.log import Log
@@ -42,13 +43,27 @@ class Pipeline:
         ):
             shared = Shared(together=together)
             for definition in order:
-                with self.warehouse.lock():
-                    now = self.warehouse.catalog.definition(definition.schema, definition.name)
-                    reports.append(Refresher(self.warehouse, shared).refresh(now, full=full, pins=pins))
+                report = self.refresh_one(definition, shared, full, pins)
+                reports.extend([report] if report else [])
                 advance(definition.full_name)
         for problem in self.warehouse.definitions()[1].values():  # the others are done
             raise problem
         return reports
+
+    def refresh_one(self, definition: Definition, shared: Shared, full: bool, pins: Mapping[str, int]) -> Report | None:
+        """As it is by now; None if it was dropped meanwhile."""
+        catalog, own = self.warehouse.catalog, (definition.schema, definition.name)
+
+        def refresh() -> Report:
+            with self.warehouse.lock():
+                return Refresher(self.warehouse, shared).refresh(catalog.definition(*own), full=full, pins=pins)
+
+        try:
+            return contested(catalog, own, refresh)
+        except MissingError:
+            if catalog.is_gone(*own):
+                return None
+            raise
 
     def in_order(self) -> list[Definition]:
         """All views that can be used, each after those it reads."""

@@ -28,11 +28,11 @@ from deltaic.app.refresh.stored import (
 )
 from deltaic.app.refresh.why_full import source_reasons, view_reasons
 from deltaic.app.rounds.coded import rounds_run_here
-from deltaic.app.values.definition import Definition
+from deltaic.app.values.definition import Definition, definition_in
 from deltaic.app.values.settings import Settings
 from deltaic.delta.common import Columns, Shape, shapes
 from deltaic.delta.sets import ALGORITHMS
-from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
+from deltaic.errors import ConcurrentRefresh, DeltaicError, HistoryGone, NotIncremental
 from deltaic.plan.cost import WHOLE_ROWS, delta_rows, price_of_full, price_of_steps, price_of_write
 from deltaic.plan.iterating import evaluation_steps, fixpoints
 from deltaic.plan.maintain import Known, Maintenance, Way
@@ -42,11 +42,11 @@ from deltaic.plan.refreshing import known_of, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView
 from deltaic.sql.statements import Policy
 from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
-from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot, TableRef
-from deltaic.store.view import ViewTable
+from deltaic.store.view import AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.refresh.shared import Together
@@ -76,6 +76,13 @@ class Plan:
     """What an incremental refresh and a recompute were predicted to take, where there was a choice."""
     kept: TableRef | None = None
     """The kept delta that is applied, if one is."""
+    properties: Mapping[str, str] | None = None
+    """What the view's table is told of itself, in the commit of its rows."""
+
+    @property
+    def is_made_anew(self) -> bool:
+        """Whether the view's table is replaced by one that may have other columns."""
+        return any(isinstance(step, WriteView) and step.sql.startswith("CREATE") for step in self.steps)
 
 
 class Planner:
@@ -95,9 +102,8 @@ class Planner:
 
     def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
         """Everything a refresh would do, without doing it."""
-        table = self.warehouse.view_table(definition)
         self.warehouse.capture(definition)
-        marked = last_commit_with_marker(table.log)
+        table, marked = self.looked_at(definition)
         last = Progress.of(marked.commit) if marked else None
         reasons = list(view_reasons(definition, marked, last, full))
         if last is not None and not reasons and not definition_moves(last):
@@ -118,6 +124,15 @@ class Planner:
         except NotLowered as large:
             reasons.append(large.reason)
         return self.decided(definition, compiled, table, last, reads, reasons, states)
+
+    def looked_at(self, definition: Definition) -> tuple[ViewTable, Marked | None]:
+        """The view's table and its newest refresh, as of one version, at which the view is what it is thought to be."""
+        table = self.warehouse.view_table(definition)
+        marked = table.last_refresh()
+        now = definition_in(table.log.snapshot(table.at).properties, definition.schema, definition.name)
+        if now != definition:
+            raise ConcurrentRefresh(f"{definition.full_name} was given another query meanwhile", hint=AGAIN)
+        return table, marked
 
     def compiled(self, definition: Definition) -> Compiled:
         """A query that was right when the view was made can be wrong now: the error then says whose it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class Refresher:
             try:
                 outcome = self.execute(plan)
             except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+                assert plan.progress is not None
+                plan.table.check_not_lost(plan.progress)  # then it failed for that, whatever it says
                 if not self.odd_texts and is_not_text(error):
                     report = Refresher(self.warehouse, odd_texts=True).refresh(definition, full=full, pins=pins)
                     return replace(report, seconds=time.perf_counter() - started)
@@ -78,7 +81,9 @@ class Refresher:
         return plan
 
     def execute(self, plan: Plan) -> Outcome:
-        return again_if_lost(lambda: self.executed(plan), plan.definition.full_name)
+        own = plan.definition.schema, plan.definition.name
+        with self.warehouse.catalog.held(*own) if plan.is_made_anew else nullcontext():
+            return again_if_lost(lambda: self.executed(plan), plan.definition.full_name)
 
     def executed(self, plan: Plan) -> Outcome:
         assert plan.compiled is not None
@@ -90,8 +95,6 @@ class Refresher:
             if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
                 self.fold(plan.table, session)
         prune_passed(self.warehouse, plan.compiled.sources)
-        if plan.mode == "full":  # its columns may be others now
-            self.warehouse.catalog.register(plan.definition.schema, plan.definition.name)
         return outcome
 
     def fold(self, table: ViewTable, session: SparkSession) -> None:

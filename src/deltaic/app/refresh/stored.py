@@ -29,7 +29,7 @@ from deltaic.store.view import ViewTable
 
 
 def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredView:
-    version, columns = table.log.version(), compiled.stored
+    version, columns = table.log.version() if table.at is None else table.at, compiled.stored
     small = use_rs and why_no_rs_state(table.log, version, list(columns.values())) is None
     return StoredView(
         table.ref.relation,
@@ -85,7 +85,7 @@ def stored_columns(compiled: Compiled) -> list[str]:
 
 def same_columns(table: ViewTable, compiled: Compiled) -> bool:
     """Whether the table still has the query's columns, by name and type."""
-    stored = StructType.fromJson(json.loads(table.log.snapshot().schema_json))
+    stored = StructType.fromJson(json.loads(table.log.snapshot(table.at).schema_json))
     if [field.name for field in stored.fields] != stored_columns(compiled):
         return False
     types = compiled.stored_types or tuple(field.dataType.simpleString() for field in compiled.schema.fields)

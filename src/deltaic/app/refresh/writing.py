@@ -79,12 +79,12 @@ class Writing:
         """Rows that go are marked in their files, rows that come are new files."""
         self.by = "deletion vectors"
         rows = arrow if arrow is not None else self.desk.session.table(ARTIFACT)
-        found = found or self.find(rows, step.key)
+        found, told = found or self.find(rows, step.key), self.desk.plan.properties
         if isinstance(rows, pa.Table):
             rows = rows.filter(pc.equal(rows[OP], 1)).drop_columns([OP])
-            if not found.rows and not rows.num_rows:
+            if not found.rows and not rows.num_rows and told is None:
                 return self.desk.table.commit_progress_only(self.progress, self.desk.session)
-            return self.desk.table.apply_marked(found, rows, self.progress)
+            return self.desk.table.apply_marked(found, rows, self.progress, told)
         names = self.desk.table.physical_names
         new = rows.filter(f"`{OP}` = 1").selectExpr(*(f"{quote(name)} AS {quote(names[name])}" for name in names))
 
@@ -94,7 +94,7 @@ class Writing:
             with plain_timestamps(self.desk.session):
                 new.write.parquet(folder, compression="snappy", partitionBy=partitions or None)
 
-        return self.desk.table.apply_marked(found, write, self.progress)
+        return self.desk.table.apply_marked(found, write, self.progress, told)
 
     def find(self, artifact: pa.Table | DataFrame, key: tuple[str, ...]) -> Found:
         """Where the rows are that an artifact takes out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.timed import TIME
-from deltaic.errors import TimeError
+from deltaic.errors import ConcurrentRefresh, MissingError, TimeError
 from deltaic.plan.kept import KEPT, Body, interval_sql
 from deltaic.plan.steps import SourceRead
 from deltaic.store.log import Log
+from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot
+from deltaic.store.view import AGAIN
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
@@ -54,12 +57,12 @@ class Applier:
         return replace(report, time=reached)
 
     def prune(self, own: int) -> None:
-        """What the view is past, where that is much."""
+        """What the view is past, where that is much. Whoever propagates meanwhile leaves it to the next."""
         keeping = KeptDelta(self.warehouse, self.definition)
         kept = keeping.now()
         files = kept.table.log.snapshot().files if kept else 0
         if kept is not None and (files or 0) > Settings.of(self.warehouse.spark).kept_files:
-            with self.warehouse.session_for(self.definition) as session:
+            with suppress(ConcurrentRefresh, MissingError), self.warehouse.session_for(self.definition) as session:
                 keeping.prune(kept, min(own, kept.mark), session)
 
     def plan(self, to: AsOf | None) -> tuple[Plan, int]:
@@ -78,7 +81,9 @@ class Applier:
         pins = self.clock.pins(moment, reached)
         states = self.planner.states(compiled, pins)
         reads = {key: self.unchanged(compiled.sources[key], states[key]) for key in states}
-        table = self.warehouse.view_table(self.definition)
+        table, marked = self.planner.looked_at(self.definition)
+        if marked is None or Progress.of(marked.commit) != moment.last:
+            raise ConcurrentRefresh(f"{name} was refreshed meanwhile", hint=AGAIN)
         if pins == moment.versions(own):
             return Plan(self.definition, compiled, "noop", "none", (), reads, [], table, moment.last), reached
         reads[KEPT] = self.kept_read(kept, body, own, reached)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -14,6 +15,7 @@ from deltaic.app.catalogs.catalog import TIMES
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.values.definition import Definition
 from deltaic.errors import ConfigurationError, SourceError, TimeError
+from deltaic.spark.session import forked
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.quoting import text_literal
@@ -70,7 +72,7 @@ class Clock:
         self.warehouse = warehouse
         ref, location = warehouse.catalog.hidden(TIMES)
         table = ViewTable(ref, warehouse.lock_file, warehouse.spark)
-        self.table = TimesTable(table, warehouse.spark, location)
+        self.table = TimesTable(table, warehouse.spark, location, partial(forked, warehouse.spark))
 
     def moment(self, definition: Definition) -> Moment:
         """The order with every commit of the view's sources that is there now. Under the warehouse's lock."""

@@ -14,12 +14,12 @@ from deltaic.app.refresh.compile import Compiled
 from deltaic.app.rolling.clock import Moment
 from deltaic.app.values.definition import Definition
 from deltaic.delta.timed import TIME
-from deltaic.errors import HistoryGone, NotIncremental
+from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone, MissingError, NotIncremental
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.rolling import Rolling
 from deltaic.store.log import last_commit_with_marker
 from deltaic.store.progress import Progress
-from deltaic.store.view import ViewTable
+from deltaic.store.view import AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,9 +126,13 @@ class KeptDelta:
         empty = ", ".join(f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in fields)
         _, location = self.warehouse.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
         sql = table.create_sql(f"SELECT {empty} WHERE FALSE", replace=table.exists, location=location)
-        table.apply_spark(session, sql, kept.progress(kept.rolling))
+        try:
+            table.apply_spark(session, sql, kept.progress(kept.rolling))
+        except (ExistsError, MissingError) as other:
+            raise ConcurrentRefresh(f"{self.definition.full_name} is being propagated elsewhere", hint=AGAIN) from other
         found = self.now()
-        assert found is not None
+        if found is None:
+            raise MissingError(f"{self.definition.full_name} was dropped meanwhile")
         return found
 
     def empty(self, body: Body, relations: int, own: int) -> Kept:

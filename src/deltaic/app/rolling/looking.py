@@ -46,10 +46,11 @@ class Looker:
             moment = clock.moment(self.definition)
             at = clock.time_meant(moment, as_of)
             if moment.is_back(at):
-                return self.shown(self.stored(self.version_at(moment, at)))
+                return self.stored(self.version_at(moment, at))
             plan = self.plan(moment, at)
             if plan.mode == "noop":
-                return self.shown(self.stored(self.log.version()))
+                assert plan.table.at is not None
+                return self.stored(plan.table.at)
             return self.looked_at(plan)
 
     def plan(self, moment: Moment, at: int) -> Plan:
@@ -81,10 +82,13 @@ class Looker:
         )
 
     def stored(self, version: int) -> DataFrame:
+        return self.shown(self.rows(version), version)
+
+    def rows(self, version: int) -> DataFrame:
         return self.warehouse.spark.sql(f"SELECT * FROM {self.log.ref.as_of(version)}")
 
-    def shown(self, rows: DataFrame) -> DataFrame:
-        shown = self.log.snapshot().shown
+    def shown(self, rows: DataFrame, version: int) -> DataFrame:
+        shown = self.log.snapshot(version).shown
         rows = rows.where(quote(shown)) if shown else rows
         return rows.select(*map(quote, self.definition.columns))
 
@@ -103,27 +107,29 @@ class Looker:
             return self.computed(plan)
         assert isinstance(way, Maintenance)
         assert plan.known is not None
-        there = self.stored(self.log.version())
+        assert plan.table.at is not None
+        there = self.rows(plan.table.at)
         wanted = StructType([StructField(OP, IntegerType(), False), *there.schema.fields])
         changes = arrow_to_spark(self.warehouse.spark, looking.arrow.select(wanted.names), wanted)
         keys = [plan.compiled.stored[name] for name in way.replaced(plan.known)]
         gone = changes.where(f"`{OP}` = -1").selectExpr(*(f"{quote(k)} AS `{n}`" for n, k in enumerate(keys)))
         same = [there[quote(key)].eqNullSafe(gone[f"`{n}`"]) for n, key in enumerate(keys)]
         left = there.join(gone, reduce(lambda one, two: one & two, same), "left_anti")
-        return self.shown(left.unionByName(changes.where(f"`{OP}` = 1").drop(OP)))
+        return self.shown(left.unionByName(changes.where(f"`{OP}` = 1").drop(OP)), plan.table.at)
 
     def computed(self, plan: Plan) -> DataFrame:
         """The query itself at that time."""
         assert plan.compiled is not None
-        session = self.session()
+        assert plan.table.at is not None
+        session, at = self.session(), plan.table.at
         query = recompute_sql(plan.compiled, plan.reads)
         live = any(source.live for source in plan.compiled.sources.values())
         if not live and not plan.compiled.recursion.components:
-            return self.shown(session.sql(query))
+            return self.shown(session.sql(query), at)
         with closing(LiveStates(self.warehouse.captures, session)) as states:  # what is read ends with this block
             states.name_all(plan.compiled, plan.reads)
             with evaluated(session, plan.compiled, plan.reads):
-                frame = self.shown(session.sql(query))
+                frame = self.shown(session.sql(query), at)
                 rows = little(frame)
                 return frame.localCheckpoint() if rows is None else arrow_to_spark(session, rows, frame.schema)
 

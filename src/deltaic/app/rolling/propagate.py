@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.reasons import Code
 from deltaic.algebra.trees import sources
+from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.explain import explain_propagation
@@ -32,7 +33,7 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.timed import TIME, apart
-from deltaic.errors import DeltaicError, HistoryGone, NotIncremental
+from deltaic.errors import DeltaicError, HistoryGone, MissingError, NotIncremental
 from deltaic.plan.kept import Body
 from deltaic.plan.program import ARTIFACT
 from deltaic.plan.refreshing import known_of, propagation_steps
@@ -111,8 +112,16 @@ class Propagator:
                 raise
             what = f"{self.definition.full_name} cannot be propagated: a past state of its sources is gone"
             raise HistoryGone(what, hint="Refresh the view: its kept delta begins anew.") from error
+        self.check_there()
         report = Refresher(self.warehouse).report(plan, outcome, time.perf_counter() - started, outcome.timings)
         return replace(report, mode="propagated", time=following.rolling.mark)
+
+    def check_there(self) -> None:
+        """Without a lock the view may be dropped while its delta is kept: then that goes after it."""
+        own = self.definition.schema, self.definition.name
+        if self.warehouse.lock_file is None and self.warehouse.catalog.is_gone(*own):
+            self.warehouse.catalog.discard_hidden(KEPT_DELTA, *own)
+            raise MissingError(f"{self.definition.full_name} was dropped meanwhile")
 
     def explained(self) -> str:
         """What the next step would do; nothing is made or written."""
@@ -145,7 +154,9 @@ class Propagator:
         own = self.moment.view_time
         assert own is not None
         with self.warehouse.session_for(self.definition) as session:
-            return KeptDelta(self.warehouse, self.definition).begin(body, relations_of(body), own, session)
+            begun = KeptDelta(self.warehouse, self.definition).begin(body, relations_of(body), own, session)
+        self.check_there()
+        return begun
 
     # one interval for all sources
 

@@ -1,10 +1,10 @@
 """ALTER ... AS another query, as a change: rules of a recursion, or branches of a UNION ALL, that are added or removed;
 or other columns that follow from those that are there.
 
-The view is first brought up to date under its old query. Then its definition is replaced, and last its rows, by the
-change alone; if that fails, the definition is put back. A process that is killed in between leaves a view that its next
-refresh computes anew, since its rows say of which query they are. Other columns are another table in one commit,
-definition and all. What cannot be told as such a change is computed anew at once.
+The view is first brought up to date under its old query. Then its rows are changed, by the change alone, in one commit
+that has its new definition too: so nobody ever sees rows of one query under another, and of two who alter it one fails.
+Such a commit is Deltaic's own to write (store/marks.py). Other columns are another table in one commit, definition and
+all. What cannot be told as such a change, or written so, is computed anew at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from deltaic.app.refresh.decide import Plan, Planner, first_reads
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.stored import create_sql, depth_of, progress_of, same_columns, stored_view, write_step
 from deltaic.app.values.definition import PROPERTY, Definition
-from deltaic.app.values.settings import Settings
 from deltaic.delta.dred import AlteredRules
 from deltaic.plan.branches import AlteredBranches, branch_delta, branches
 from deltaic.plan.columns import AlteredColumns, altered_columns
@@ -32,7 +31,6 @@ from deltaic.plan.program import DELTA, Program, program_for
 from deltaic.plan.refreshing import known_of, query_over_view, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, WriteView
 from deltaic.store.progress import Progress
-from deltaic.store.quoting import text_literal
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
@@ -117,13 +115,13 @@ class Alteration:
 
     def plan(self) -> Plan | None:
         """What brings the view, as it is now, under the other query; None if it has to be computed anew."""
-        before, table = self.warehouse.compiled(self.old), self.warehouse.view_table(self.old)
-        change, way, last = altered(before, self.new), self.new.way, self.warehouse.last_progress(self.old)
+        before, (table, marked) = self.warehouse.compiled(self.old), self.planner.looked_at(self.old)
+        change, way, last = altered(before, self.new), self.new.way, Progress.of(marked.commit) if marked else None
         if change is None or last is None or not isinstance(way, Maintenance):
             return None
         if isinstance(change, AlteredColumns):
             return self.columns_plan(change, before, way, table, last)
-        if not same_columns(table, self.new):
+        if not same_columns(table, self.new) or table.why_not_marked([]) is not None:
             return None
         compiled = replace(self.new, sources={**before.sources, **self.new.sources})
         states = self.planner.states(compiled, {key: state.version for key, state in last.sources.items()})
@@ -135,6 +133,7 @@ class Alteration:
             program = program_for(way, known)
         else:
             program = Program((branch_delta(way, change, DELTA),)) if change.removed or change.added else None
+        properties = {PROPERTY: self.new.definition.to_json()}
         own = {key: state for key, state in states.items() if key in self.new.sources}
         progress = progress_of(
             self.new,
@@ -147,15 +146,18 @@ class Alteration:
         )
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
         if program is None:
-            return Plan(self.new.definition, compiled, "noop", _told(change), (), reads, [], table, progress, paths)
-        settings = Settings.of(self.warehouse.spark)
-        writers = self.planner.writers(compiled, table, reads, stored, program, known, settings)
-        writer = min(writers, key=writers.__getitem__)
-        stored = replace(stored, marked=writer == "marks")
+            return Plan(
+                self.new.definition, compiled, "noop", _told(change), (), reads, [], table, progress, paths,
+                properties=properties,
+            )  # fmt: skip
+        key = [compiled.stored[name] for name in way.replaced(known)]
+        if table.why_not_marked(key) is not None:
+            return None
+        stored = replace(stored, marked=True)
         steps = [*refresh_steps(way, reads, stored, known, program), write_step(compiled, table, known)]
         return Plan(
             self.new.definition, compiled, "incremental", _told(change), (), reads, steps, table, progress, paths,
-            known, writer,
+            known, "marks", properties=properties,
         )  # fmt: skip
 
     def columns_plan(
@@ -181,10 +183,6 @@ class Alteration:
         both = dict(before.used_columns.get(key, [])) | dict(self.new.used_columns.get(key, []))
         return sorted(both.items())
 
-    def define(self, table: ViewTable, definition: Definition) -> None:
-        told = f"{text_literal(PROPERTY)} = {text_literal(definition.to_json())}"
-        self.warehouse.catalog.run(f"ALTER TABLE {table.ref.relation} SET TBLPROPERTIES ({told})")
-
     def run(self) -> bool:
         """Whether it was done."""
         if altered(self.warehouse.compiled(self.old), self.new) is None:
@@ -194,23 +192,14 @@ class Alteration:
         plan = self.plan()
         if plan is None or plan.progress is None:
             return False
-        if any(isinstance(step, WriteView) and step.whole for step in plan.steps):
-            refresher.execute(plan)
+        if plan.mode == "noop":
+            assert plan.properties is not None
+            assert plan.table.at is not None
+            plan.table.redefine(plan.properties, plan.progress, plan.table.at)
         else:
-            self.redefine(plan, plan.progress, refresher)
+            refresher.execute(plan)
         self.warehouse.catalog.register(self.old.schema, self.old.name)
         return True
-
-    def redefine(self, plan: Plan, progress: Progress, refresher: Refresher) -> None:
-        self.define(plan.table, self.new.definition)
-        try:
-            if plan.mode == "noop":
-                plan.table.commit_progress_only(progress, self.warehouse.spark)
-            else:
-                refresher.execute(plan)
-        except BaseException:
-            self.define(plan.table, self.old)
-            raise
 
 
 def _told(change: Altered) -> str:

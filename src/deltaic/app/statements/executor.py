@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from deltaic.algebra.expr import quote
@@ -13,6 +13,7 @@ from deltaic.app.catalogs.live import LiveStates
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.choice import first_price
 from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.contest import contested
 from deltaic.app.refresh.decide import Planner, first_reads
 from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.stored import create_sql, progress_of, recompute_sql, with_depth
@@ -20,6 +21,7 @@ from deltaic.app.statements.altering import altered_definition
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.names import check_name
 from deltaic.errors import (
+    ConcurrentRefresh,
     DependencyError,
     ExistsError,
     MissingError,
@@ -50,6 +52,7 @@ from deltaic.sql.statements import (
     Statement,
 )
 from deltaic.store.quoting import text_literal
+from deltaic.store.view import AGAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -130,6 +133,15 @@ class Executor:
     # views
 
     def create(self, statement: CreateView) -> DataFrame:
+        own = self.catalog.qualified(statement.name)
+        try:
+            return contested(self.catalog, own, lambda: self.created(statement))
+        except ExistsError:
+            if statement.if_not_exists and not self.catalog.is_gone(*own):  # somebody else was faster
+                return self.nothing()
+            raise
+
+    def created(self, statement: CreateView) -> DataFrame:
         with self.warehouse.lock():
             schema, name = self.catalog.qualified(statement.name)
             there = self.catalog.exists(schema, name)
@@ -141,10 +153,16 @@ class Executor:
                     hint="Use IF NOT EXISTS, or CREATE OR REPLACE for a materialized view.",
                 )
             definition = self.warehouse.new_definition(self.warehouse.with_query(statement))
-            self.materialize(definition, statement.properties, replacing=there is not None)
+            try:
+                self.materialize(definition, statement.properties, replacing=there is not None)
+            except MissingError as dropped:  # while it was replaced: there is nothing to replace now
+                raise ConcurrentRefresh(dropped.what, hint=AGAIN) from dropped
         return self.nothing()
 
     def alter(self, statement: AlterView) -> DataFrame:
+        return contested(self.catalog, self.catalog.qualified(statement.name), lambda: self.altered(statement))
+
+    def altered(self, statement: AlterView) -> DataFrame:
         with self.warehouse.lock():
             statement = self.warehouse.with_query(statement)
             schema, name = self.catalog.qualified(statement.name)
@@ -153,11 +171,19 @@ class Executor:
             self.check_policy(alteration.new)
             self.check_circle(alteration.new)
             if not alteration.run():
-                self.materialize(altered_definition(old, statement.query), None, replacing=True)
+                self.materialize(altered_definition(old, statement.query), None, replacing=True, old=old)
         return self.nothing()
 
-    def materialize(self, definition: Definition, properties: dict[str, str] | None, *, replacing: bool) -> None:
-        """Computes a new view and makes it visible, in one commit."""
+    def materialize(
+        self,
+        definition: Definition,
+        properties: dict[str, str] | None,
+        *,
+        replacing: bool,
+        old: Definition | None = None,
+    ) -> None:
+        """Computes a new view and makes it visible, in one commit; in the place of what it is, which may have to be
+        `old`."""
         compiled = self.warehouse.compile_new(definition)
         self.check_policy(compiled)
         self.check_circle(compiled)
@@ -167,7 +193,7 @@ class Executor:
                 self.warehouse.captures.step(source.live)
         states = Planner(self.warehouse).states(compiled, {})
         reads = first_reads(compiled, states)
-        table = self.warehouse.view_table(definition)
+        table = Planner(self.warehouse).looked_at(old)[0] if old else self.warehouse.view_table(definition)
         number = table.next_refresh() if replacing else 1
         priced = isinstance(compiled.way, Maintenance) and compiled.way.recursion is None
         prices = first_price(compiled.way, reads) if priced and isinstance(compiled.way, Maintenance) else None
@@ -183,7 +209,7 @@ class Executor:
 
         def write() -> None:
             with (
-                nullcontext() if replacing else self.catalog.making(definition.schema, definition.name),
+                (self.catalog.held if replacing else self.catalog.making)(definition.schema, definition.name),
                 self.warehouse.session_for(definition) as session,
                 closing(LiveStates(self.warehouse.captures, session)) as live,
             ):
@@ -230,6 +256,9 @@ class Executor:
             # The view itself goes last: killed before, it is still there, and without a kept delta begins one anew.
             self.catalog.discard_hidden(KEPT_DELTA, schema, name)
             self.catalog.remove(schema, name)
+            # Whoever refreshed or propagated it meanwhile may have made these anew.
+            self.catalog.discard_hidden(KEPT_DELTA, schema, name)
+            self.catalog.register(schema, name)
         return self.nothing()
 
     def check_readers(self, full_name: str) -> None:
@@ -264,10 +293,10 @@ class Executor:
         by_path = path_source(statement.name)
         if statement.kind == "VIEW":
             return self.spark(statement.sql)
-        self.check_readers(by_path.name if by_path else f"{schema}.{name}")
-        if by_path is not None:
-            return self.spark(statement.sql)
         with self.warehouse.lock():
+            self.check_readers(by_path.name if by_path else f"{schema}.{name}")
+            if by_path is not None:
+                return self.spark(statement.sql)
             if not isinstance(self.catalog, LocalCatalog):
                 return self.spark(statement.sql)
             result = self.warehouse.spark.sql(statement.sql)
