@@ -29,6 +29,8 @@ from deltaic.app.rounds.fixpoint import SparkEngine
 from deltaic.spark import lost
 from tests.cluster.standalone import EXECUTOR_MEMORY, LOOPBACK, Cluster
 from tests.cluster.views import CHANGES, VIEWS, Views
+from tests.together.cases import FIXED
+from tests.together.scene import made, scene
 
 SETTINGS = {
     "spark.executor.memory": EXECUTOR_MEMORY,
@@ -126,6 +128,20 @@ class Scenario:
     def local(self) -> None:
         with self.on_folders() as wh, self.counted(wh, ["grouped"]) as views:
             self.refreshed(views, CHANGES[0])
+
+    def together(self) -> None:
+        """Those who work on one view at once, in sessions of one cluster."""
+        with self.own_session() as session:
+            for name in ("two refreshers by Spark", "altered while it is refreshed", "made by two"):
+                case = FIXED[name]
+                template = self.folder / case.query
+                if not template.exists():
+                    with deltaic.open(template) as wh:
+                        made(wh, case.query)
+                root = self.folder / f"played-{self.checks}"
+                with scene(session, template, root, "session", case.query, use_rs=case.use_rs) as played:
+                    played.play(case.actors, case.schedule)
+                self.checks += 1
 
     def begin(self) -> None:
         """A warehouse for the two parts below, in processes of their own."""

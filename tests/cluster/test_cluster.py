@@ -57,3 +57,8 @@ def test_a_driver_is_killed_while_its_executors_work(cluster: Cluster, tmp_path:
     run(cluster, tables, "die", ends=9)
     assert run(cluster, tables, "go_on")["checks"] >= 20
     assert litter(tables / "wh") == []
+
+
+@pytest.mark.long
+def test_several_sessions_work_on_one_view(cluster: Cluster, tmp_path: Path) -> None:
+    assert run(cluster, tmp_path / "tables", "together")["checks"] == 3
