@@ -5,8 +5,9 @@ Schedules are drawn; one that failed becomes a fixed one below.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,26 +30,33 @@ _numbers = itertools.count()
 
 
 SHORT = (
-    ("altered while it is refreshed", "session"),
     ("dropped between opening and commit", "session"),
     ("rows that are not to be shown come", "shared"),
+    ("checked while it is refreshed", "folder"),
 )
 PLAYED = [(name, kind) for name, case in FIXED.items() for kind in case.kinds.split()]
 
 
+Templates = Callable[[str], Path]
+
+
 @pytest.fixture(scope="module")
-def templates(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {}
-    for query in ("sums", "one"):
-        found[query] = tmp_path_factory.mktemp("template") / query
-        with deltaic.open(found[query]) as wh:
+def templates(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Templates:
+    """A warehouse with a view of one of the queries, to be copied."""
+
+    @functools.cache
+    def template(query: str) -> Path:
+        root = tmp_path_factory.mktemp("template") / query
+        with deltaic.open(root) as wh:
             made(wh, query)
-    return found
+        return root
+
+    return template
 
 
 def play(
     spark: SparkSession,
-    templates: dict[str, Path],
+    templates: Templates,
     kind: str,
     query: str,
     actors: Sequence[str],
@@ -56,8 +64,9 @@ def play(
     *,
     use_rs: bool = True,
 ) -> None:
-    root = templates[query].with_name(f"played-{next(_numbers)}")
-    with scene(spark, templates[query], root, kind, query, use_rs=use_rs) as played:
+    template = templates(query)
+    root = template.with_name(f"played-{next(_numbers)}")
+    with scene(spark, template, root, kind, query, use_rs=use_rs) as played:
         played.play(actors, turns)
 
 
@@ -73,21 +82,21 @@ schedules = casts.flatmap(lambda actors: st.tuples(st.just(actors), turns_of(len
 @pytest.mark.parametrize(
     ("name", "kind"), [pytest.param(*p, marks=() if p in SHORT else pytest.mark.long) for p in PLAYED]
 )
-def test_fixed_schedules(name: str, kind: str, spark: SparkSession, templates: dict[str, Path]) -> None:
+def test_fixed_schedules(name: str, kind: str, spark: SparkSession, templates: Templates) -> None:
     case = FIXED[name]
     play(spark, templates, kind, case.query, case.actors, case.schedule, use_rs=case.use_rs)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["two refreshers, both planned", "altered while it is refreshed", "made by two"])
-def test_fixed_schedules_over_connect(name: str, spark: SparkSession, templates: dict[str, Path]) -> None:
+def test_fixed_schedules_over_connect(name: str, spark: SparkSession, templates: Templates) -> None:
     case = FIXED[name]
     play(spark, templates, "connect", case.query, case.actors, case.schedule)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["session", "folder", "shared"])
-def test_drawn_schedules(kind: str, spark: SparkSession, templates: dict[str, Path]) -> None:
+def test_drawn_schedules(kind: str, spark: SparkSession, templates: Templates) -> None:
     @settings(max_examples=60, phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))
     @given(st.sampled_from(["sums", "one"]), schedules)
     def drawn(query: str, schedule: tuple[list[str], list[Turn]]) -> None:

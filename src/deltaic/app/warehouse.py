@@ -152,7 +152,7 @@ class Warehouse:
         own = self.split(name)
         if as_of is not None:
             return contested(self.catalog, own, lambda: Looker(self, self.definition(name)).table(as_of))
-        if self.catalog.is_gone(*own):
+        if not self.catalog.is_view_name(*own):
             return self.spark.table(name)
         return contested(
             self.catalog, own, lambda: self.spark.sql(self.catalog.reading(*self.catalog.found(*own), pinned=True))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,20 +24,25 @@ def is_torn(path: str, version: int) -> bool:
 
 
 def take_back(path: str, commit: Commit) -> None:
-    """The commit first: what is there without it is nobody's. Folders stay if somebody else has put something there."""
-    folder = Path(path)
-    log = folder / "_delta_log"
-    files = [folder / unquote(file.path) for file in commit.adds]
+    """The commit first: what is there without it is nobody's."""
     name = f"{commit.version:020}"
-    for file in (
-        log / f"{name}.json",
-        log / f".{name}.json.crc",
-        log / f"{name}.crc",
-        log / f".{name}.crc.crc",
-        *files,
-    ):
-        file.unlink(missing_ok=True)
-        (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
-    for place in (*{file.parent for file in files} - {folder}, log, folder):
+    own = [f"_delta_log/{each}" for each in (f"{name}.json", f".{name}.json.crc", f"{name}.crc", f".{name}.crc.crc")]
+    files = [unquote(file.path) for file in commit.adds]
+    sweep(path, [*own, *files, *(str(Path(file).with_name(f".{Path(file).name}.crc")) for file in files)])
+
+
+def files_in(path: str | None) -> set[str]:
+    """Of a table's folder, without its log."""
+    found = [] if path is None else [str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()]
+    return {file for file in found if not file.startswith("_delta_log")}
+
+
+def sweep(path: str, files: Iterable[str]) -> None:
+    """Takes files of a folder away, and with them folders that are empty then: others stay."""
+    places = {Path(path)}
+    for file in files:
+        (Path(path) / file).unlink(missing_ok=True)
+        places.add((Path(path) / file).parent)
+    for place in sorted(places, key=lambda each: -len(each.parts)):
         with contextlib.suppress(OSError):
             os.rmdir(place)

@@ -27,7 +27,7 @@ from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, Marked, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
-from deltaic.store.torn import is_torn, take_back
+from deltaic.store.torn import files_in, is_torn, sweep, take_back
 from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class ViewTable:
         The session must be this refresh's own: what its commits say is a setting of the session.
         ConcurrentRefresh if another refresh took the number; then nothing was changed.
         """
-        return self._committed(progress, lambda: _run(session, sql, progress, vectors))
+        return self._committed(progress, lambda: _run(session, sql, progress, vectors), by_spark=True)
 
     # --- by delta-rs ---
 
@@ -228,11 +228,13 @@ class ViewTable:
         except (HistoryGone, SourceError):  # no more can be told of it
             return
 
-    def _committed(self, progress: Progress, write: Callable[[], None]) -> Commit:
+    def _committed(self, progress: Progress, write: Callable[[], None], *, by_spark: bool = False) -> Commit:
         """Write, then find the commit in the log: Spark passes over a number it has seen without a word."""
         with refresh_lock(self.lock) if self.lock else contextlib.nullcontext():
             before = self._newest()
             self._refuse_if_lost(progress, before)
+            path = None if by_spark or self.lock else self.ref.path  # under the lock nobody drops it
+            there = files_in(path)
             try:
                 write()
             except Exception as error:  # classic, Connect and delta-rs raise from different class trees
@@ -241,6 +243,8 @@ class ViewTable:
                     made = self._found(progress, before)
                 if made is None:
                     told = self._translated(error, progress, before)
+                    if path is not None and isinstance(told, MissingError):
+                        sweep(path, files_in(path) - there)
                     if told is error:
                         raise
                     raise told from error

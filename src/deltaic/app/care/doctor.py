@@ -224,19 +224,18 @@ def _view(warehouse: Warehouse, name: tuple[str, str], sources: dict[str, None])
     from deltaic.app.refresh.why_full import view_reasons
     from deltaic.sql.statements import Policy
     from deltaic.store.damage import damaged_files
-    from deltaic.store.log import last_commit_with_marker
     from deltaic.store.progress import Progress
 
     definition = warehouse.catalog.definition(*name)
-    log = warehouse.view_table(definition).log
-    marked = last_commit_with_marker(log)
+    table = warehouse.view_table(definition)
+    log, marked = table.log, table.last_refresh()
     last = Progress.of(marked.commit) if marked else None
     versions = {key: state.version for key, state in last.sources.items()} if last else {}
     sources.update(dict.fromkeys(versions))
     for problem in damaged_files(log, log.version())[:1]:
         do = f"deltaic repair {definition.full_name} computes it anew."
         yield Finding(ERROR, "view", f"{definition.full_name}: {problem}", do)
-    edited = [str(r) for r in view_reasons(definition, marked, last, False) if r.code is Code.VIEW_EDITED]
+    edited = [str(r) for r in view_reasons(definition, marked, last, False, table.id) if r.code is Code.VIEW_EDITED]
     compiled = warehouse.compiled_or_none(definition)
     why = compiled.way if compiled is not None and isinstance(compiled.way, Reason) else None
     recomputed = (

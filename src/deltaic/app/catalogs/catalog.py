@@ -71,7 +71,7 @@ class Catalog(ABC):
 
     def exists(self, schema: str, name: str) -> str | None:
         """What has that name, if anything has."""
-        if (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.view_names()}:
+        if self.is_view_name(schema, name):
             return "a materialized view"
         try:
             found = self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}")
@@ -106,12 +106,13 @@ class Catalog(ABC):
         snapshot = Log(self.view_ref(schema, name), self.spark).snapshot()
         return definition_in(snapshot.properties, schema, name)
 
+    def is_view_name(self, schema: str, name: str) -> bool:
+        """Whether there is a view of that name, which can be read."""
+        return (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.view_names()}
+
     def is_gone(self, schema: str, name: str) -> bool:
-        try:
-            self.found(schema, name)
-        except MissingError:
-            return True
-        return False
+        """Whether a view that was there is not there any more."""
+        return not self.is_view_name(schema, name)
 
     def register(self, schema: str, name: str) -> None:
         """Lets people read the view by its name: a Spark VIEW that shows the user's columns only.

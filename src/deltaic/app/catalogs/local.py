@@ -247,6 +247,10 @@ class LocalCatalog(Catalog):
             problem = self.problem_of(schema, name, self.folder(schema, name)) if there else None
             raise problem or missing from None
 
+    def is_gone(self, schema: str, name: str) -> bool:
+        """One that cannot be read is there."""
+        return super().is_gone(schema, name) and not self.is_there(schema, name)
+
     def is_there(self, schema: str, name: str) -> bool:
         """Whether a table has that name, readable or not."""
         return any(there.lower() == schema.lower() for there in self.schemas()) and is_table(self.folder(schema, name))

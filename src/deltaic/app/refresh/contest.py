@@ -16,27 +16,33 @@ from deltaic.errors import ConcurrentRefresh, MissingError, SourceError
 _log = logging.getLogger(__name__)
 ATTEMPTS = 5
 
+Name = tuple[str, str]
 Result = TypeVar("Result")
 
 
-def contested(catalog: Catalog, name: tuple[str, str], work: Callable[[], Result], attempts: int = ATTEMPTS) -> Result:
+def contested(catalog: Catalog, name: Name, work: Callable[[], Result]) -> Result:
     """Do some work on the view of this name, which changes nothing where it fails."""
+    try:
+        return again_if_beaten(work)
+    except MissingError:
+        raise
+    except Exception as error:  # Spark, Connect and delta-rs share no class
+        if isinstance(error, ConcurrentRefresh) or not catalog.is_gone(*name):
+            raise
+        raise MissingError(f"{'.'.join(name)} was dropped meanwhile") from error
+
+
+def again_if_beaten(work: Callable[[], Result], attempts: int = ATTEMPTS) -> Result:
     try:
         return work()
     except ConcurrentRefresh as lost:
         if attempts == 1:
             raise
         _log.info("%s; it is done again", lost.what)
-    except MissingError:
-        raise
-    except Exception as error:  # Spark, Connect and delta-rs share no class
-        if not catalog.is_gone(*name):
-            raise
-        raise MissingError(f"{'.'.join(name)} was dropped meanwhile") from error
-    return contested(catalog, name, work, attempts - 1)
+    return again_if_beaten(work, attempts - 1)
 
 
-def unless_gone(catalog: Catalog, name: tuple[str, str], ask: Callable[[], Result]) -> Result | None:
+def unless_gone(catalog: Catalog, name: Name, ask: Callable[[], Result]) -> Result | None:
     """What is asked of a view; None if it was dropped meanwhile: who asks for all views is not to stumble over one."""
     try:
         return ask()

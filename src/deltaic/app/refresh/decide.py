@@ -79,10 +79,10 @@ class Plan:
     properties: Mapping[str, str] | None = None
     """What the view's table is told of itself, in the commit of its rows."""
 
-    @property
-    def is_made_anew(self) -> bool:
-        """Whether the view's table is replaced by one that may have other columns."""
-        return any(isinstance(step, WriteView) and step.sql.startswith("CREATE") for step in self.steps)
+
+def makes_anew(steps: Sequence[Step]) -> bool:
+    """Whether the view's table is replaced by another, which may have other columns."""
+    return any(isinstance(step, WriteView) and step.sql.startswith("CREATE") for step in steps)
 
 
 class Planner:
@@ -105,7 +105,7 @@ class Planner:
         self.warehouse.capture(definition)
         table, marked = self.looked_at(definition)
         last = Progress.of(marked.commit) if marked else None
-        reasons = list(view_reasons(definition, marked, last, full))
+        reasons = list(view_reasons(definition, marked, last, full, table.id))
         if last is not None and not reasons and not definition_moves(last):
             reads = self.unchanged(last, pins or {})
             if reads is not None:
@@ -289,8 +289,9 @@ class Planner:
         prices = choice.recorded() if choice else None
         number = last.refresh + 1 if last else table.next_refresh()
         progress = progress_of(
-            compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices, depth=depth_of(last)
-        )
+            compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices, depth=depth_of(last),
+            table=None if makes_anew(steps) else table.id,
+        )  # fmt: skip
         return Plan(
             definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
         )

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from deltaic.algebra.reasons import Reason
 from deltaic.app.catalogs.live import prune_passed
-from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.decide import Plan, Planner, makes_anew
 from deltaic.app.refresh.run import Outcome, Run
 from deltaic.app.refresh.shared import Shared
-from deltaic.app.refresh.why_full import recoverable
+from deltaic.app.refresh.why_full import TABLE, recoverable
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
@@ -76,13 +76,15 @@ class Refresher:
         plan.mode, plan.technique, plan.reasons = "full", "recompute", (reason,)
         figures = {**plan.progress.figures, "mode": "full", "reasons": [str(reason)]}
         figures.pop("prices", None)  # what it took is the price of both
-        plan.progress = replace(plan.progress, technique="recompute", figures=figures)
         plan.steps = self.planner.full_steps(plan.compiled, plan.reads, plan.table)
+        if makes_anew(plan.steps):
+            figures.pop(TABLE, None)
+        plan.progress = replace(plan.progress, technique="recompute", figures=figures)
         return plan
 
     def execute(self, plan: Plan) -> Outcome:
         own = plan.definition.schema, plan.definition.name
-        with self.warehouse.catalog.held(*own) if plan.is_made_anew else nullcontext():
+        with self.warehouse.catalog.held(*own) if makes_anew(plan.steps) else nullcontext():
             return again_if_lost(lambda: self.executed(plan), plan.definition.full_name)
 
     def executed(self, plan: Plan) -> Outcome:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.refresh.compile import Compiled, pinned_text
-from deltaic.app.refresh.why_full import digest
+from deltaic.app.refresh.why_full import TABLE, digest
 from deltaic.app.values.definition import PROPERTY
 from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import ARTIFACT
@@ -175,8 +175,9 @@ def progress_of(
     reasons: tuple[Reason, ...],
     prices: Mapping[str, object] | None = None,
     depth: float | None = None,
+    table: str | None = None,
 ) -> Progress:
-    """What the commit of this refresh will say."""
+    """What the commit of this refresh will say. `table`: the id of the one it is for, unless it makes another."""
     sources = {
         key: SourceState(s.version, s.table_id, used_columns(compiled, key, s), s.mark) for key, s in states.items()
     }
@@ -185,6 +186,8 @@ def progress_of(
     figures.update(prices or {})
     if depth is not None:
         figures[DEPTH] = depth
+    if table is not None:
+        figures[TABLE] = table
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
     if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:

@@ -29,7 +29,13 @@ def digest(definition: Definition) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
-def view_reasons(definition: Definition, marked: Marked | None, last: Progress | None, full: bool) -> Iterator[Reason]:
+TABLE = "table"
+"""Among the figures of a commit: the id of the table that it was planned for."""
+
+
+def view_reasons(
+    definition: Definition, marked: Marked | None, last: Progress | None, full: bool, table: str | None
+) -> Iterator[Reason]:
     if full:
         yield Reason(Code.POLICY, "a full refresh was asked for")
     elif definition.policy is Policy.FULL:
@@ -38,6 +44,10 @@ def view_reasons(definition: Definition, marked: Marked | None, last: Progress |
         yield Reason(Code.VIEW_EDITED, "no commit of the view's table says which versions it was made of")
     elif last.figures.get("definition") != digest(definition):
         yield Reason(Code.DEFINITION_CHANGED, "the query or its settings are other ones than those last computed")
+    elif last.figures.get(TABLE) not in (None, table):
+        yield Reason(
+            Code.VIEW_EDITED, "it was dropped and made anew, and then a refresh of the old one was written into it"
+        )
     if marked is not None and marked.harmed:
         names = ", ".join(f"{f.commit.operation} at version {f.commit.version}" for f in marked.later if f.harmful)
         yield Reason(Code.VIEW_EDITED, f"the view's table was changed by {names}")

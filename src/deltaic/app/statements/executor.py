@@ -13,7 +13,7 @@ from deltaic.app.catalogs.live import LiveStates
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.choice import first_price
 from deltaic.app.refresh.compile import Compiled
-from deltaic.app.refresh.contest import contested
+from deltaic.app.refresh.contest import again_if_beaten, contested
 from deltaic.app.refresh.decide import Planner, first_reads
 from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.stored import create_sql, progress_of, recompute_sql, with_depth
@@ -135,7 +135,7 @@ class Executor:
     def create(self, statement: CreateView) -> DataFrame:
         own = self.catalog.qualified(statement.name)
         try:
-            return contested(self.catalog, own, lambda: self.created(statement))
+            return again_if_beaten(lambda: self.created(statement))
         except ExistsError:
             if statement.if_not_exists and not self.catalog.is_gone(*own):  # somebody else was faster
                 return self.nothing()
