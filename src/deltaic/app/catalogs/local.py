@@ -82,9 +82,9 @@ class LocalCatalog(Catalog):
             return
         self.known = now
         there = self.show_all()
-        for schema, name in [own for own in self.attached if own not in there]:
-            del self.attached[schema, name]
-            self.hide(schema, name)
+        for own in set(self.attached) - there:
+            self.attached.pop(own, None)
+            self.hide(*own)
 
     def show_all(self) -> set[tuple[str, str]]:
         """The tables and views that are there."""
@@ -94,7 +94,7 @@ class LocalCatalog(Catalog):
             self.run(f"CREATE SCHEMA IF NOT EXISTS {quote(schema)} LOCATION {location}")
             for name, folder in self.tables(schema):
                 self.attach(schema, name, folder)
-                found.add((schema, name))
+                found.add(_key(schema, name))
             for file in (self.root / schema).glob(f"*{ENDING}"):
                 self.show_live(schema, file.name.removesuffix(ENDING))
         return found
@@ -141,13 +141,13 @@ class LocalCatalog(Catalog):
         ref = table_at(folder, f"{schema}.{name}")
         if self.is_view(ref):
             naming = self._naming(schema, name)
-            if naming is not None and self.attached.get((schema, name)) != naming:
+            if naming is not None and self.attached.get(_key(schema, name)) != naming:
                 self.register(schema, name)
-                self.attached[schema, name] = naming
+                self.attached[_key(schema, name)] = naming
             return
-        if self.attached.get((schema, name)) == str(folder):
+        if self.attached.get(_key(schema, name)) == str(folder):
             return
-        self.attached[schema, name] = str(folder)
+        self.attached[_key(schema, name)] = str(folder)
         location = text_literal(str(folder))
         self.run(f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}")
 
@@ -290,9 +290,13 @@ class LocalCatalog(Catalog):
         self.discard(self.folder(schema, name))
         self.tell()
 
+    def register(self, schema: str, name: str) -> None:
+        self.attached[_key(schema, name)] = ""
+        super().register(schema, name)
+
     def unregister(self, schema: str, name: str) -> None:
         super().unregister(schema, name)
-        self.attached.pop((schema, name), None)
+        self.attached.pop(_key(schema, name), None)
 
     @contextmanager
     def held(self, schema: str, name: str) -> Iterator[None]:
@@ -320,6 +324,7 @@ class LocalCatalog(Catalog):
         else:
             with self.notes.noted({"table": str(folder.relative_to(self.root))}):
                 yield
+        self.attached[_key(schema, name)] = str(folder)
         self.tell()
 
     @contextmanager
@@ -357,7 +362,7 @@ class LocalCatalog(Catalog):
 
     def forget(self, schema: str, name: str) -> None:
         """After DROP TABLE: a linked table stays where it is, any other goes with its folder."""
-        self.attached.pop((schema, name), None)
+        self.attached.pop(_key(schema, name), None)
         for link in (self.root / schema).glob(f"*{LINK}"):
             if link.name.removesuffix(LINK).lower() == name.lower():
                 link.unlink()
@@ -392,6 +397,11 @@ class LocalCatalog(Catalog):
     def link(self, schema: str, name: str, location: str) -> None:
         write_whole(self.root / schema / f"{name}{LINK}", json.dumps({"location": location}))
         self.tell()
+
+
+def _key(schema: str, name: str) -> tuple[str, str]:
+    """Spark's names ignore case."""
+    return schema.lower(), name.lower()
 
 
 def _linked(file: Path) -> Path | None:

@@ -92,6 +92,7 @@ def sweep(catalog: LocalCatalog) -> None:
         with refresh_lock(own / "lock", timeout=0):
             shutil.rmtree(own / "trash", ignore_errors=True)
             catalog.notes.settle_all()
+            sweep_drafts(own)
             for folder in catalog.hidden_folders():
                 if catalog.is_abandoned(folder):
                     catalog.discard(folder)
