@@ -153,13 +153,15 @@ class TimesTable:
         return self.seen(logs)
 
     def seen(self, logs: Mapping[str, tuple[Log, int]]) -> Order:
+        number = self.table.next_refresh()  # first: whoever adds to the order after it is read takes this number
         order = self.read()
         units = numbered(order, logs)
         if not units:
             return order
-        if not self.table.exists:
+        if number == 1:
             self.create()
-        progress = Progress(self.table.next_refresh(), {}, "times")
+            number = 2
+        progress = Progress(number, {}, "times")
         columns = {name: pa.array([getattr(u, name) for u in units], _ARROW[kind]) for name, kind in COLUMNS.items()}
         rows = pa.table({OP: pa.array([1] * len(units), pa.int32()), **columns})
         if self.table.why_not_rs(rows, []) is None:

@@ -285,7 +285,7 @@ class ViewTable:
         commit = self._found(progress, before)
         if commit is None:
             raise self._dropped() if self._newest() < 0 else self._lost(progress)
-        if self.ref.path is not None and is_torn(self.ref.path, commit.version):
+        if not self.lock and self.ref.path is not None and is_torn(self.ref.path, commit.version):
             take_back(self.ref.path, commit)
             raise self._dropped()
         return commit

@@ -27,6 +27,7 @@ from deltaic.errors import (
     MissingError,
     NameProblem,
     NotIncremental,
+    SourceError,
     UnsupportedError,
 )
 from deltaic.plan.maintain import Maintenance
@@ -155,8 +156,10 @@ class Executor:
             definition = self.warehouse.new_definition(self.warehouse.with_query(statement))
             try:
                 self.materialize(definition, statement.properties, replacing=there is not None)
-            except MissingError as dropped:  # while it was replaced: there is nothing to replace now
-                raise ConcurrentRefresh(dropped.what, hint=AGAIN) from dropped
+            except (MissingError, SourceError) as problem:
+                if there is None or not self.catalog.is_gone(schema, name):
+                    raise
+                raise ConcurrentRefresh(f"{schema}.{name} was dropped meanwhile", hint=AGAIN) from problem
         return self.nothing()
 
     def alter(self, statement: AlterView) -> DataFrame:
@@ -191,10 +194,12 @@ class Executor:
         for source in compiled.sources.values():
             if source.live is not None:
                 self.warehouse.captures.step(source.live)
-        states = Planner(self.warehouse).states(compiled, {})
-        reads = first_reads(compiled, states)
-        table = Planner(self.warehouse).looked_at(old)[0] if old else self.warehouse.view_table(definition)
+        # Its number comes before the sources' versions: whoever brings the view to later ones meanwhile takes it.
+        planner = Planner(self.warehouse)
+        table = planner.looked_at(old)[0] if old else self.warehouse.view_table(definition)
         number = table.next_refresh() if replacing else 1
+        states = planner.states(compiled, {})
+        reads = first_reads(compiled, states)
         priced = isinstance(compiled.way, Maintenance) and compiled.way.recursion is None
         prices = first_price(compiled.way, reads) if priced and isinstance(compiled.way, Maintenance) else None
         progress = progress_of(compiled, states, number, mode="full", technique="recompute", reasons=(), prices=prices)
