@@ -69,6 +69,12 @@ FIXED = {
     "applied and refreshed": Case(
         "session", "one", ("write", "roll", "refresh"), ((0, None, 1), (1, "commit", 3), (2, None, 1))
     ),
+    "commits numbered by two": Case(
+        "session", "one", ("write", "past", "roll"), ((0, None, 1), (1, "commit", 2), (2, None, 1))
+    ),
+    "refreshed while it is replaced": Case(
+        "session", "sums", ("write 3", "replace counted", "refresh"), ((1, "commit", 1), (0, None, 1), (2, None, 1))
+    ),
     "dropped while all are refreshed": Case(
         "session folder", "sums", ("write", "all", "drop"), ((0, None, 1), (1, "look", 9), (2, None, 1))
     ),

@@ -21,7 +21,9 @@ from deltaic.algebra.expr import quote
 from deltaic.app.catalogs import session as session_catalog
 from deltaic.app.catalogs.folders import is_table
 from deltaic.errors import ConcurrentRefresh, ExistsError, MissingError, SourceError, TimeError
-from deltaic.store.table import TableRef
+from deltaic.store.log import Log
+from deltaic.store.state import read_state_rs
+from deltaic.store.table import TableRef, table_at
 from tests.conftest import new_client
 from tests.e2e.test_left_behind import litter
 from tests.together.points import points
@@ -206,6 +208,7 @@ class Scene:
 
     def play(self, actors: Sequence[str], turns: Sequence[Turn]) -> None:
         self.witness.look()
+        self.times_are_right()
         names = [f"{number} {what}" for number, what in enumerate(actors)]
         for name, what in zip(names, actors, strict=True):
             self.scheduler.add(name, self.actor(what))
@@ -247,6 +250,15 @@ class Scene:
         self.witness.look()
         self.is_right(wh)
 
+    def times_are_right(self) -> None:
+        """Every commit that was numbered has one time, and every time is that of one commit."""
+        folder = self.root / ("default/__deltaic_times" if self.kind in SESSIONS else ".deltaic/times")
+        if is_table(folder):
+            ref = table_at(folder)
+            units = read_state_rs(ref, Log(ref).version(), {n: n for n in ("time", "source", "version")}).to_pylist()
+            assert len({unit["time"] for unit in units}) == len(units), units
+            assert len({(unit["source"], unit["version"]) for unit in units}) == len(units), units
+
     def is_right(self, wh: Warehouse) -> None:
         now = self.witness.states[-1]
         self.seen.clear()
@@ -278,6 +290,7 @@ def scene(
     own = spark.newSession()
     try:
         if kind in SESSIONS:
+            empty(own)
             adopt(own, root, query)
         with found.undo, pytest.MonkeyPatch.context() as patch:
             if kind in SESSIONS:

@@ -18,7 +18,7 @@ from tests.together.witness import State, Witness
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("works", [("both", "change"), ("refresh", "both")])
+@pytest.mark.parametrize("works", [("both", "change"), ("refresh", "all")])
 def test_processes_on_one_warehouse(spark: SparkSession, tmp_path: Path, works: tuple[str, str]) -> None:
     root = tmp_path / "wh"
     with deltaic.open(root) as wh:
