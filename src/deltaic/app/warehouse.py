@@ -343,6 +343,10 @@ class Warehouse:
         self._compiled[definition.full_name] = (self.stamp(definition, compiled), compiled)
         return compiled
 
+    def forget(self, full_name: str) -> None:
+        """A view is gone: names that come and go would pile up."""
+        self._compiled.pop(full_name, None)
+
     def compile(self, definition: Definition, session: SparkSession) -> Compiled:
         return compile_view(definition, self.catalog, session, self.unique_of, use_rs=self.use_rs)
 

@@ -45,6 +45,10 @@ _LOCAL_ROWS = ("spark.sql.execution.arrow.localRelationThreshold", "1MB")
 # literals and names too, and with the other one set a backslash before a quote would be part of a literal.
 _LITERALLY = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escapedStringLiterals": "false"}
 
+# Delta refuses to read versions older than a table's `delta.deletedFileRetentionDuration`, whether or not their files
+# are still there. Deltaic reads what is there, and recomputes where something is gone.
+_ANY_VERSION = ("spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration", "false")
+
 # A delta meets tables many times its size: sending it to where they are is cheaper than sorting both.
 _BROADCAST = ("spark.sql.autoBroadcastJoinThreshold", "64MB")
 
@@ -120,12 +124,14 @@ def fork(session: SparkSession) -> SparkSession:
             clone.conf.unset(key)
         _set_literally(clone)
         clone.conf.set(*_BROADCAST)
+        clone.conf.set(*_ANY_VERSION)
         return clone
     child = session.newSession()
     _copy_settings(session, child)
     child.conf.set(*_WHOLE_PATHS_IN_PLANS)
     child.conf.set(*_LOCAL_ROWS)
     child.conf.set(*_BROADCAST)
+    child.conf.set(*_ANY_VERSION)
     _set_literally(child)
     here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
     if here != (child.catalog.currentCatalog(), child.catalog.currentDatabase()):

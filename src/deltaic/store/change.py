@@ -305,6 +305,7 @@ _GONE = re.compile(
             "DELTA_NO_COMMITS_FOUND",
             "DELTA_CANNOT_RECONSTRUCT_TABLE_STATE",
             "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
+            "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
             "FAILED_READ_FILE.FILE_NOT_EXIST",
             "java.io.FileNotFoundException",
             "Cannot time travel Delta table",

@@ -22,6 +22,7 @@ from deltaic.store import rs
 from deltaic.store.commit import Commit, parse_commit
 from deltaic.store.table import (
     NOT_DELTA,
+    SMALL_FILE,
     Snapshot,
     TableRef,
     describe_detail,
@@ -138,7 +139,15 @@ def _rs_snapshot(path: str, version: int, fingerprint: tuple[int, int, int] | No
         rows=(pc.sum(actions["num_records"]).as_py() or 0) if known else None,
         bytes=pc.sum(actions["size_bytes"]).as_py() or 0,
         files=actions.num_rows,
+        small_files=_small_files(actions),
     )
+
+
+def _small_files(actions: pa.Table) -> int:
+    small = actions.filter(pc.less(actions["size_bytes"], SMALL_FILE))
+    parted = "partition" in small.column_names
+    parts = len(set(map(repr, small["partition"].to_pylist()))) if parted else 1
+    return max(0, int(small.num_rows) - parts)
 
 
 def gap_in(path: str, version: int) -> int | None:

@@ -44,7 +44,7 @@ _TEMPORARY = "_temporary"
 """Where Spark's tasks write, inside of such a folder: one that was thought lost may go on there."""
 _TOLD = ("byte", "short", "integer", "long", "date", "string")
 """The types whose ranges new files tell; Delta wants those of the columns that a table is clustered by."""
-_KNOWN_FEATURES = rs_write.KNOWN_FEATURES | {"clustering", "domainMetadata"}
+KNOWN_FEATURES = rs_write.KNOWN_FEATURES | {"clustering", "domainMetadata"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Found:
 
 def why_not(path: str | None, snapshot: Snapshot, key: Sequence[str], clustered: Sequence[str] = ()) -> str | None:
     """What about a table forbids it; None if nothing does."""
-    reason = rs_write.why_not_table(path, snapshot, _KNOWN_FEATURES)
+    reason = rs_write.why_not_table(path, snapshot, KNOWN_FEATURES)
     if reason is not None:
         return reason
     if snapshot.properties.get("delta.enableDeletionVectors", "").lower() != "true":
@@ -287,12 +287,6 @@ def _commit(
         raise ConcurrentRefresh(f"version {version} of {path} was written by another process") from None
     finally:
         draft.unlink()
-    if version % _checkpoint_interval(path) == 0:
-        rs.opened(path).create_checkpoint()
-
-
-def _checkpoint_interval(path: str) -> int:
-    return int(rs.opened(path).metadata().configuration.get("delta.checkpointInterval", "10"))
 
 
 def _written(file: Path, content: bytes) -> None:

@@ -17,6 +17,8 @@ from deltaic.store.quoting import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SMALL_FILE = 16_000_000
+"""Of fewer bytes."""
 NOT_DELTA = "Deltaic reads Delta tables. CONVERT TO DELTA makes one of a Parquet table."
 
 
@@ -50,6 +52,8 @@ class Snapshot:
     rows: int | None
     bytes: int | None
     files: int | None
+    small_files: int | None = None
+    """Files that could be put together with others: small ones, but one of each partition."""
     mark: str | None = None
     """Of the commit that made it, where it was asked for."""
 

@@ -8,7 +8,7 @@ later number, whatever its timestamp says; the timestamp that is recorded never 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 COLUMNS = {"time": "BIGINT", "source": "STRING", "version": "BIGINT", "stamp": "BIGINT", "own_stamp": "BIGINT"}
 Writing = Callable[[], AbstractContextManager["SparkSession"]]
 _ATTEMPTS = 5
+_BEGINNING = ""
+"""In the place of a source: the unit says from when on all commits are recorded."""
 _ARROW = {"BIGINT": pa.int64(), "STRING": pa.string()}
 
 
@@ -52,6 +54,22 @@ class Order:
     @property
     def newest(self) -> int:
         return self.units[-1].time if self.units else 0
+
+    @property
+    def begins(self) -> int:
+        """Of what was before this time, only the last commit of each source is recorded."""
+        return max((unit.time for unit in self.units if unit.source == _BEGINNING), default=0)
+
+    def since(self, time: int, sources: Container[str]) -> Order:
+        """Without what was before a time: of that, the last commit of each of these sources stays, so that the versions
+        at the time, and at every later one, are known as before."""
+        stamp = self.stamp_of(time)
+        if stamp is None or time <= self.begins:
+            return self
+        last = {unit.source: unit for unit in self.units if unit.time <= time and unit.source in sources}
+        later = (unit for unit in self.units if unit.time > time)
+        beginning = Unit(time, _BEGINNING, 0, stamp, stamp)
+        return Order((*sorted(last.values(), key=lambda unit: unit.time), beginning, *later))
 
     def versions_at(self, time: int, sources: Iterable[str]) -> dict[str, int]:
         """The version of each source at a time; without those that were first seen later."""
@@ -128,9 +146,18 @@ def _stamp(log: Log, version: int) -> int:
 class TimesTable:
     """The order as a Delta table of its own, appended to in commits of which one of two fails."""
 
-    def __init__(self, table: ViewTable, spark: SparkSession, location: str | None, writing: Writing) -> None:
-        """`writing` gives a session of its own: what a commit says is a setting, and the user's may be at work."""
-        self.table, self.spark, self.location, self.writing = table, spark, location, writing
+    def __init__(
+        self,
+        table: ViewTable,
+        spark: SparkSession,
+        location: str | None,
+        writing: Writing,
+        properties: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`writing` gives a session of its own: what a commit says is a setting, and the user's may be at work.
+        `location` and `properties` are for when it is made."""
+        self.table, self.spark, self.location = table, spark, location
+        self.writing, self.properties = writing, properties
 
     def read(self) -> Order:
         """All units."""
@@ -143,7 +170,8 @@ class TimesTable:
             rows = read_state_rs(log.ref, version, names, None)
         else:
             rows = self.spark.sql(f"SELECT {', '.join(names)} FROM {log.ref.as_of(version)}").toArrow()
-        return Order(tuple(sorted((Unit(**row) for row in rows.to_pylist()), key=lambda unit: unit.time)))
+        columns = (rows[name].to_pylist() for name in COLUMNS)
+        return Order(tuple(sorted((Unit(*row) for row in zip(*columns, strict=True)), key=lambda unit: unit.time)))
 
     def see(self, logs: Mapping[str, tuple[Log, int]]) -> Order:
         """The order with all commits that are there now; another process may be numbering them, or making the table."""
@@ -162,8 +190,7 @@ class TimesTable:
             self.create()
             number = 2
         progress = Progress(number, {}, "times")
-        columns = {name: pa.array([getattr(u, name) for u in units], _ARROW[kind]) for name, kind in COLUMNS.items()}
-        rows = pa.table({OP: pa.array([1] * len(units), pa.int32()), **columns})
+        rows = _rows(units).append_column(OP, pa.array([1] * len(units), pa.int32()))
         if self.table.why_not_rs(rows, []) is None:
             self.table.apply_rs(rows, [], progress)
         else:
@@ -171,8 +198,20 @@ class TimesTable:
                 self.table.append(rows, progress, session)
         return Order((*order.units, *units))
 
+    def shorten(self, shortened: Callable[[Order], Order]) -> None:
+        """A shorter order instead of the one that is there, in one file. Of this and an addition one fails."""
+        number = self.table.next_refresh()
+        rows = _rows(shortened(self.read()).units)
+        with self.writing() as session:
+            self.table.overwrite(rows, Progress(number, {}, "times"), session)
+
     def create(self) -> None:
         empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in COLUMNS.items())
-        sql = self.table.create_sql(f"SELECT {empty} WHERE FALSE", location=self.location)
+        query = f"SELECT {empty} WHERE FALSE"
+        sql = self.table.create_sql(query, properties=self.properties(), location=self.location)
         with self.writing() as session:
             self.table.apply_spark(session, sql, Progress(1, {}, "times"))
+
+
+def _rows(units: Sequence[Unit]) -> pa.Table:
+    return pa.table({n: pa.array([getattr(u, n) for u in units], _ARROW[kind]) for n, kind in COLUMNS.items()})

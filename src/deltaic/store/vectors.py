@@ -20,8 +20,6 @@ _MAGIC = 1681511377
 _FILE_VERSION = b"\x01"
 _HEAD = struct.Struct("<iqI")
 """The magic number, how many sets of 32-bit numbers follow, and the high half of the first one's numbers."""
-_INLINE = 512
-"""A vector of at most so many bytes stands in the log itself."""
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _TO_Z85, _FROM_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
@@ -29,7 +27,10 @@ _TO_Z85, _FROM_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 
 @dataclass(frozen=True)
 class NewVectors:
-    """Vectors to write: descriptions for the log, and the file that holds the larger ones, if there are any."""
+    """Vectors to write: descriptions for the log, and the file that holds them, if there are any.
+
+    The protocol also knows vectors inside of the log. Spark's VACUUM (Delta 4.4) fails over those: `scala.MatchError`.
+    """
 
     descriptions: Sequence[dict[str, Any]]
     file: str | None
@@ -56,7 +57,7 @@ def read_vector(table: str, description: Mapping[str, Any]) -> BitMap:
 
 
 def new_vectors(places: Sequence[BitMap]) -> NewVectors:
-    """One for each set of places. All that are not small share one new file."""
+    """One for each set of places. All share one new file."""
     name = uuid.uuid4()
     content = bytearray(_FILE_VERSION)
     told = []
@@ -64,9 +65,6 @@ def new_vectors(places: Sequence[BitMap]) -> NewVectors:
         bitmap.run_optimize()
         data = _HEAD.pack(_MAGIC, 1, 0) + bitmap.serialize()
         found: dict[str, Any] = {"sizeInBytes": len(data), "cardinality": len(bitmap)}
-        if len(data) <= _INLINE:
-            told.append({"storageType": "i", "pathOrInlineDv": _z85(data), **found})
-            continue
         told.append({"storageType": "u", "pathOrInlineDv": _z85(name.bytes), "offset": len(content), **found})
         content += struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     used = len(content) > len(_FILE_VERSION)

@@ -39,7 +39,6 @@ TRANSACTION_APP = "deltaic"
 
 AGAIN = "Nothing was changed here. Do the same again to go on from there."
 """What a loser is told to do."""
-_SMALL_FILE = 16_000_000
 _APPENDED = "__deltaic_appended"
 
 
@@ -174,13 +173,6 @@ class ViewTable:
             progress, lambda: marks.apply(path, nothing, [], self._transaction(progress), properties)
         )
 
-    def fold(self, session: SparkSession) -> None:
-        """Put small files together, and write files anew that lost many of their rows. No row changes."""
-        settings = "optimize.minFileSize", "optimize.clustering.mergeStrategy.minCubeSize.threshold"
-        small = {f"spark.databricks.delta.{name}": str(_SMALL_FILE) for name in settings}
-        with with_settings(session, {**_PLAIN_TIMESTAMPS, **small}):
-            session.sql(f"OPTIMIZE {self.ref.relation}")
-
     @property
     def physical_names(self) -> dict[str, str]:
         return {field["name"]: physical_name(field) for field in self.log.snapshot().fields}
@@ -203,6 +195,15 @@ class ViewTable:
         wanted = StructType([StructField(OP, IntegerType(), False), *schema.fields])
         arrow_to_spark(session, rows, wanted).createOrReplaceTempView(_APPENDED)
         return self.apply_spark(session, write_sql.append_sql(self.ref.relation, _APPENDED, schema.names), progress)
+
+    def overwrite(self, rows: pa.Table, progress: Progress, session: SparkSession) -> Commit:
+        """Rows that are here, instead of all there are."""
+        if self.can_use_rs(self.log.snapshot()):
+            return self.overwrite_rs(rows, progress)
+        schema = session.sql(f"SELECT * FROM {self.ref.relation}").schema
+        arrow_to_spark(session, rows, schema).createOrReplaceTempView(_APPENDED)
+        query = f"SELECT * FROM {_APPENDED}"
+        return self.apply_spark(session, self.overwrite_sql(query, schema.names), progress)
 
     def commit_progress_only(self, progress: Progress, session: SparkSession | None = None) -> Commit:
         """A delta that nets to nothing still moves the view to its sources' new versions."""
@@ -344,12 +345,12 @@ _EXISTS = re.compile(
 
 
 # As INT96, the default, delta-rs misreads instants before 1677 and after 2262.
-_PLAIN_TIMESTAMPS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+PLAIN_TIMESTAMPS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
 def plain_timestamps(session: SparkSession) -> contextlib.AbstractContextManager[None]:
     """Files that Spark writes in this block have timestamps that everyone reads alike."""
-    return with_settings(session, _PLAIN_TIMESTAMPS)
+    return with_settings(session, PLAIN_TIMESTAMPS)
 
 
 def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> None:
@@ -357,7 +358,7 @@ def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> 
         "spark.databricks.delta.commitInfo.userMetadata": progress.to_json(),
         "spark.databricks.delta.write.txnAppId": TRANSACTION_APP,
         "spark.databricks.delta.write.txnVersion": str(progress.refresh),
-        **_PLAIN_TIMESTAMPS,
+        **PLAIN_TIMESTAMPS,
         # Under DYNAMIC, INSERT OVERWRITE leaves partitions that the new rows do not touch.
         "spark.sql.sources.partitionOverwriteMode": "STATIC",
     }

@@ -26,6 +26,7 @@ from deltaic.app.refresh.stored import (
     used_columns,
     write_step,
 )
+from deltaic.app.refresh.upkeep import with_vacuum
 from deltaic.app.refresh.why_full import source_reasons, view_reasons
 from deltaic.app.rounds.coded import rounds_run_here
 from deltaic.app.values.definition import Definition, definition_in
@@ -260,6 +261,7 @@ class Planner:
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
         mode, technique, known, writer, choice = "full", "recompute", None, "spark", None
         steps: list[Step] = []
+        settings = Settings.of(self.warehouse.spark)
         if not reasons:
             assert isinstance(compiled.way, Maintenance)
             stored = stored_view(compiled, table, self.use_rs)
@@ -267,7 +269,6 @@ class Planner:
             program = self.program(compiled.way, known)
             if program is None:
                 return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
-            settings = Settings.of(self.warehouse.spark)
             reach = self.reach(compiled.way, reads, stored, last, known, settings)
             writers = self.writers(compiled, table, reads, stored, program, known, settings, reach)
             writer = min(writers, key=writers.__getitem__)
@@ -292,6 +293,7 @@ class Planner:
             compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices, depth=depth_of(last),
             table=None if makes_anew(steps) else table.id,
         )  # fmt: skip
+        progress = with_vacuum(progress, last, settings.vacuum_hours)
         return Plan(
             definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 from deltaic.algebra.reasons import Reason
 from deltaic.app.catalogs.live import prune_passed
 from deltaic.app.refresh.decide import Plan, Planner, makes_anew
-from deltaic.app.refresh.run import Outcome, Run
+from deltaic.app.refresh.run import Outcome, Run, timed
 from deltaic.app.refresh.shared import Shared
+from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by
 from deltaic.app.refresh.why_full import TABLE, recoverable
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
@@ -23,16 +23,14 @@ from deltaic.plan.kept import KEPT
 from deltaic.spark.analyzer import enough_stack
 from deltaic.spark.lost import again_if_lost
 from deltaic.sql.statements import Policy
+from deltaic.store.progress import Progress
 from deltaic.store.rs import is_not_text
-from deltaic.store.table import first_line
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltaic.app.warehouse import Warehouse
-
-_log = logging.getLogger(__name__)
 
 
 class Refresher:
@@ -94,20 +92,15 @@ class Refresher:
             outcome = Run(
                 session, plan.compiled, plan, self.planner.use_rs, self.shared, self.warehouse.captures
             ).walk()
-            if outcome.written_by == "deletion vectors" and self.is_scattered(plan.table):
-                self.fold(plan.table, session)
+            with timed(outcome.timings, "upkeep"):
+                self.look_after(plan.table, session, plan.progress)
         prune_passed(self.warehouse, plan.compiled.sources)
         return outcome
 
-    def fold(self, table: ViewTable, session: SparkSession) -> None:
-        """The refresh is made; what stands against folding its files stands against the next one too, which may try."""
-        try:
-            table.fold(session)
-        except Exception as problem:  # classic and Connect sessions raise from different class trees
-            _log.warning("%s: its files could not be put together: %s", table.ref.name, first_line(problem))
-
-    def is_scattered(self, table: ViewTable) -> bool:
-        return (table.log.snapshot().files or 0) > Settings.of(self.warehouse.spark).fold_files
+    def look_after(self, table: ViewTable, session: SparkSession, progress: Progress) -> None:
+        """The refresh is made, whatever becomes of this."""
+        upkeep = Upkeep(Settings.of(self.warehouse.spark))
+        upkeep.look_after(table, session, progress.refresh, vacuum=is_vacuumed_by(progress))
 
     def report(self, plan: Plan, outcome: Outcome, seconds: float, timings: dict[str, float]) -> Report:
         return Report(

@@ -115,7 +115,7 @@ class Run:
             self.writing = Writing(self.desk, self.plan.progress)
             try:
                 for step in self.in_time(self.reading.steps()):
-                    with self.timed(_stage(step)):
+                    with timed(self.outcome.timings, _stage(step)):
                         self.take(step, small)
             finally:
                 self.desk.clear()
@@ -333,14 +333,14 @@ class Run:
         if self.outcome.delta_rows is None:
             self.outcome.delta_rows = number_in(self.commit, "numSourceRows", "numOutputRows")
 
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - started
-            self.outcome.timings[stage] = self.outcome.timings.get(stage, 0.0) + spent
+
+@contextmanager
+def timed(timings: dict[str, float], stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        timings[stage] = timings.get(stage, 0.0) + time.perf_counter() - started
 
 
 def _same_rows(found: Found, weights: pa.Table, gone: pa.Table, key: str) -> bool:

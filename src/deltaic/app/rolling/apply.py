@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from deltaic.algebra.nodes import WEIGHT, State
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.refresher import Refresher
+from deltaic.app.refresh.run import timed
 from deltaic.app.refresh.sources import Source
+from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by
 from deltaic.app.rolling.clock import AsOf, Clock, Moment
 from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
 from deltaic.app.values.definition import Definition
@@ -51,19 +53,23 @@ class Applier:
                 return replace(refresher.noop_report(plan, time.perf_counter() - started), time=reached)
             planned = time.perf_counter() - started
             outcome = refresher.execute(plan)
-            self.prune(reached)
+            with timed(outcome.timings, "upkeep"):
+                self.prune(reached, plan.progress)
         timings = {"plan": planned, **outcome.timings}
         report = refresher.report(plan, outcome, time.perf_counter() - started, timings)
         return replace(report, time=reached)
 
-    def prune(self, own: int) -> None:
+    def prune(self, own: int, progress: Progress | None) -> None:
         """What the view is past, where that is much. Whoever propagates meanwhile leaves it to the next."""
-        keeping = KeptDelta(self.warehouse, self.definition)
+        keeping, settings = KeptDelta(self.warehouse, self.definition), Settings.of(self.warehouse.spark)
         kept = keeping.now()
-        files = kept.table.log.snapshot().files if kept else 0
-        if kept is not None and (files or 0) > Settings.of(self.warehouse.spark).kept_files:
-            with suppress(ConcurrentRefresh, MissingError), self.warehouse.session_for(self.definition) as session:
+        if kept is None:
+            return
+        with suppress(ConcurrentRefresh, MissingError), self.warehouse.session_for(self.definition) as session:
+            if (kept.table.log.snapshot().files or 0) > settings.kept_files:
                 keeping.prune(kept, min(own, kept.mark), session)
+            vacuum = progress is not None and is_vacuumed_by(progress)
+            Upkeep(settings).look_after(kept.table, session, kept.number, vacuum=vacuum)
 
     def plan(self, to: AsOf | None) -> tuple[Plan, int]:
         """What applying would do, and the time it would get to."""

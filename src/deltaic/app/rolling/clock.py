@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from deltaic.app.catalogs.catalog import TIMES
+from deltaic.app.catalogs.catalog import KEPT_DELTA, TIMES
 from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.upkeep import Upkeep
 from deltaic.app.values.definition import Definition
+from deltaic.app.values.settings import Settings
 from deltaic.errors import ConfigurationError, SourceError, TimeError
 from deltaic.spark.session import forked
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.quoting import text_literal
+from deltaic.store.table import first_line
 from deltaic.store.times import Order, TimesTable
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
 
+_log = logging.getLogger(__name__)
 AsOf = int | str | datetime
 """A time: its number, or a timestamp, by default in the session's time zone."""
 
@@ -72,7 +77,12 @@ class Clock:
         self.warehouse = warehouse
         ref, location = warehouse.catalog.hidden(TIMES)
         table = ViewTable(ref, warehouse.lock_file, warehouse.spark)
-        self.table = TimesTable(table, warehouse.spark, location, partial(forked, warehouse.spark))
+        writing = partial(forked, warehouse.spark)
+        self.table = TimesTable(table, warehouse.spark, location, writing, lambda: self.settings.retention)
+
+    @cached_property
+    def settings(self) -> Settings:
+        return Settings.of(self.warehouse.spark)
 
     def moment(self, definition: Definition) -> Moment:
         """The order with every commit of the view's sources that is there now. Under the warehouse's lock."""
@@ -90,7 +100,42 @@ class Clock:
                 hint = "Refresh the view: it is recomputed, and its times begin anew."
                 raise SourceError(f"{definition.full_name}: {key} is another table than it was", hint=hint)
             logs[state.table_id] = (log, state.version)
-        return Moment(definition, last, self.table.see({**self.others(logs), **logs}))
+        order = self.table.see({**self.others(logs), **logs})
+        self.forget()
+        return Moment(definition, last, order)
+
+    def forget(self) -> None:
+        """What nobody asks for any more, once the order has become many files: what all kept deltas are past, and is
+        older than times are kept for. It is no part of what is asked, and the next one tries again."""
+        table = self.table.table
+        try:
+            files = table.log.snapshot().files if table.exists else 0
+            if (files or 0) <= self.settings.fold_files:
+                return
+            self.table.shorten(lambda now: now.since(self.needed_from(now), self.read_by_views()))
+            with forked(self.warehouse.spark) as session:
+                Upkeep(self.settings).look_after(table, session, 0, vacuum=True)
+        except Exception as problem:  # Spark, Connect and delta-rs share no class
+            _log.warning("the order of commits could not be shortened: %s", first_line(problem))
+
+    def needed_from(self, order: Order) -> int:
+        """The time that the last of the views with a kept delta is at, if that is not too long ago."""
+        kept_from = order.at_stamp(int((time.time() - self.settings.retain_hours * 3600) * 1000))
+        rolled = [one for name, one in self.progresses().items() if self.has_kept_delta(name)]
+        times = [order.time_of({s.table_id: s.version for s in one.sources.values()}) for one in rolled]
+        return min([kept_from, *(at for at in times if at is not None)])
+
+    def has_kept_delta(self, name: tuple[str, str]) -> bool:
+        ref, _ = self.warehouse.catalog.hidden(KEPT_DELTA, *name)
+        return ViewTable(ref, None, self.warehouse.spark).exists
+
+    def read_by_views(self) -> frozenset[str]:
+        return frozenset(state.table_id for one in self.progresses().values() for state in one.sources.values())
+
+    def progresses(self) -> dict[tuple[str, str], Progress]:
+        """What the newest refresh of each view said of itself."""
+        found = {name: self.warehouse.progress_at(*name) for name in self.warehouse.catalog.view_names()}
+        return {name: one for name, one in found.items() if one is not None}
 
     def others(self, own: Mapping[str, object]) -> dict[str, tuple[Log, int]]:
         """The sources of other views that are in the order: a commit that nobody looked at is no late one."""
@@ -117,7 +162,7 @@ class Clock:
                 raise TimeError(f"{name}: time {as_of} is after the newest commit, {moment.told(newest)}")
             if as_of < 1:
                 raise TimeError(f"{name}: times begin with 1, and {as_of} is before that")
-            return as_of
+            return self.recorded(moment, as_of)
         stamp = self.stamp(as_of)
         if stamp > time.time() * 1000:
             raise TimeError(f"{name}: {as_of} is in the future", hint="A time up to now can be asked for.")
@@ -125,7 +170,18 @@ class Clock:
         if not found:
             first = moment.order.units[0].time if moment.order.units else 0
             raise TimeError(f"{name}: {as_of} is before the first recorded commit, {moment.told(first)}")
-        return found
+        return self.recorded(moment, found)
+
+    def recorded(self, moment: Moment, at: int) -> int:
+        """A time, if the order still tells the versions of all of the view's sources at it."""
+        begins = moment.order.begins
+        if at < begins and moment.ids.keys() - moment.versions(at).keys():
+            what = f"time {at} is no longer recorded, those from {moment.told(begins)} on are"
+            raise TimeError(
+                f"{moment.definition.full_name}: {what}",
+                hint="spark.deltaic.retainHours says how long they are kept.",
+            )
+        return at
 
     def stamp(self, as_of: str | datetime) -> int:
         """Milliseconds; Spark says what a text means, in the session's time zone."""

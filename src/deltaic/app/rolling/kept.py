@@ -13,6 +13,7 @@ from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.rolling.clock import Moment
 from deltaic.app.values.definition import Definition
+from deltaic.app.values.settings import Settings
 from deltaic.delta.timed import TIME
 from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone, MissingError, NotIncremental
 from deltaic.plan.kept import Body, body_of
@@ -62,7 +63,7 @@ class Kept:
             except HistoryGone:
                 break
             told = Progress.of(commit)
-            total += sum(file.rows or 0 for file in commit.adds)
+            total += sum(file.rows or 0 for file in commit.adds if file.data_change)
             if told is not None and told.figures[_ROLLING]["mark"] <= time:
                 break
         return total
@@ -125,7 +126,8 @@ class KeptDelta:
         fields = [(f.name, f.type) for f in body.columns] + [(WEIGHT, "bigint"), (TIME, "bigint")]
         empty = ", ".join(f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in fields)
         _, location = self.warehouse.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
-        sql = table.create_sql(f"SELECT {empty} WHERE FALSE", replace=table.exists, location=location)
+        query, kept_for = f"SELECT {empty} WHERE FALSE", Settings.of(self.warehouse.spark).retention
+        sql = table.create_sql(query, replace=table.exists, properties=kept_for, location=location)
         try:
             table.apply_spark(session, sql, kept.progress(kept.rolling))
         except (ExistsError, MissingError) as other:

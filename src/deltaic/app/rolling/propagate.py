@@ -22,10 +22,11 @@ from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.explain import explain_propagation
 from deltaic.app.refresh.refresher import Refresher
-from deltaic.app.refresh.run import Run
+from deltaic.app.refresh.run import Run, timed
 from deltaic.app.refresh.shared import Shared
 from deltaic.app.refresh.sources import Source
 from deltaic.app.refresh.stored import used_columns
+from deltaic.app.refresh.upkeep import Upkeep
 from deltaic.app.refresh.why_full import source_reasons
 from deltaic.app.rolling.clock import AsOf, Clock, Moment
 from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
@@ -107,6 +108,9 @@ class Propagator:
                 outcome = Propagating(
                     session, compiled, plan, self.planner.use_rs, Shared(), self.warehouse.captures
                 ).walk()
+                with timed(outcome.timings, "upkeep"):
+                    upkeep = Upkeep(Settings.of(self.warehouse.spark))
+                    upkeep.look_after(kept.table, session, kept.number + 1, vacuum=False)
         except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
             if isinstance(error, DeltaicError) or not is_history_gone(error):
                 raise

@@ -20,6 +20,7 @@ from deltaic.app.refresh.stored import create_sql, progress_of, recompute_sql, w
 from deltaic.app.statements.altering import altered_definition
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.names import check_name
+from deltaic.app.values.settings import Settings
 from deltaic.errors import (
     ConcurrentRefresh,
     DependencyError,
@@ -208,7 +209,7 @@ class Executor:
             table,
             recompute_sql(compiled, reads),
             replacing=replacing,
-            properties=properties,
+            properties=None if properties is None else {**Settings.of(self.warehouse.spark).retention, **properties},
             location=self.catalog.location(definition.schema, definition.name),
         )
 
@@ -264,6 +265,7 @@ class Executor:
             # Whoever refreshed or propagated it meanwhile may have made these anew.
             self.catalog.discard_hidden(KEPT_DELTA, schema, name)
             self.catalog.register(schema, name)
+            self.warehouse.forget(f"{schema}.{name}")
         return self.nothing()
 
     def check_readers(self, full_name: str) -> None:

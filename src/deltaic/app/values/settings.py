@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PREFIX = "spark.deltaic."
-_SHARES = ("full_advantage", "over_deleted")
+_FRACTIONS = ("full_advantage", "over_deleted", "retain_hours", "vacuum_hours")
 WRITERS = ("auto", "marks", "delta-rs", "spark")
 
 
@@ -24,7 +24,13 @@ class Settings:
     full_advantage: float = 1.2
     """A view is recomputed if that is predicted to be more than this many times faster; a large number forbids it."""
     fold_files: int = 50
-    """A view in more files than this is folded into fewer, once a refresh has marked rows in it."""
+    """A view in more small files than this is folded into fewer, after a refresh."""
+    checkpoint_commits: int = 20
+    """Commits of a table of Deltaic's own after which it gets a checkpoint; 0 leaves that to Spark and delta-rs."""
+    retain_hours: float = 168
+    """How long a table that is made from now on keeps its past: files, log, and times for `as_of`."""
+    vacuum_hours: float = 24
+    """Hours after which a view's tables lose what is older than that; 0 for never."""
     common_rows: int = 100_000
     """The delta of a join that views refreshed together share is computed once if its tables have so many rows."""
     kept_files: int = 50
@@ -52,9 +58,22 @@ class Settings:
                 found[setting.name] = (
                     _writer(key, value)
                     if setting.name == "writer"
-                    else _number(key, value, float if setting.name in _SHARES else int)
+                    else _number(key, value, float if setting.name in _FRACTIONS else int)
                 )
         return Settings(**found)
+
+    def __post_init__(self) -> None:
+        if self.retain_hours * 3600 < 1:
+            raise ConfigurationError(
+                f"{PREFIX}retainHours = {self.retain_hours:g} would take files from those who read them",
+                hint="It is more than 0. vacuumHours = 0 keeps everything.",
+            )
+
+    @property
+    def retention(self) -> dict[str, str]:
+        """The properties of a table that keeps its past for so long."""
+        told = f"interval {int(self.retain_hours * 3600)} seconds"
+        return {"delta.logRetentionDuration": told, "delta.deletedFileRetentionDuration": told}
 
 
 def _camel(name: str) -> str:

@@ -1,0 +1,69 @@
+"""When the tables of a view are looked after: once a refresh is committed, and never in the way of one.
+
+Checkpoints come every so many commits, files are folded once there are too many small ones, at most once in half as
+many refreshes, and vacuumed once a day. Each commit says when the last vacuum was, so that it does not matter which
+process refreshes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from deltaic.app.values.settings import Settings
+from deltaic.store import upkeep
+from deltaic.store.progress import Progress
+from deltaic.store.table import first_line
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+_VACUUMED, _STARTED = "vacuumed", "started"
+"""Among the figures of a commit, in milliseconds."""
+_HOUR = 3_600_000
+
+
+def with_vacuum(progress: Progress, last: Progress | None, hours: float) -> Progress:
+    """The commit with the time of the newest vacuum; that is its own, if one is due."""
+    if not hours:
+        return progress
+    now, told = progress.figures[_STARTED], last.figures if last else {}
+    before = told.get(_VACUUMED, told.get(_STARTED))
+    due = not isinstance(before, int) or now - before >= hours * _HOUR
+    return replace(progress, figures={**progress.figures, _VACUUMED: now if due else before})
+
+
+def is_vacuumed_by(progress: Progress) -> bool:
+    """Whether a vacuum comes after this very commit."""
+    return _VACUUMED in progress.figures and progress.figures[_VACUUMED] == progress.figures.get(_STARTED)
+
+
+class Upkeep:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def look_after(self, table: ViewTable, session: SparkSession, number: int, *, vacuum: bool) -> None:
+        """After commit `number` of Deltaic's. What fails stands against the next time too, which may try."""
+        if self.is_time_to_fold(number) and self.tried(table, "its small files", lambda: self.is_scattered(table)):
+            self.tried(table, "its small files", lambda: upkeep.fold(table, session))
+        if vacuum:
+            self.tried(table, "its old files", lambda: upkeep.vacuum(table, session))
+        self.tried(table, "its log", lambda: upkeep.checkpoint(table, self.settings.checkpoint_commits))
+
+    def is_time_to_fold(self, number: int) -> bool:
+        """Files may be many for a reason that folding does not end: it is not tried every time."""
+        return number % max(1, self.settings.fold_files // 2) == 0
+
+    def is_scattered(self, table: ViewTable) -> bool:
+        return upkeep.small_files(table.log.snapshot()) > self.settings.fold_files
+
+    def tried(self, table: ViewTable, what: str, work: Callable[[], bool | None]) -> bool:
+        try:
+            return bool(work())
+        except Exception as problem:  # Spark, Connect and delta-rs share no class
+            _log.warning("%s: %s could not be looked after: %s", table.ref.name, what, first_line(problem))
+            return False
