@@ -7,8 +7,9 @@ STAMP    := $(VENV)/.installed
 PYTHON   ?= $(shell for p in python3.13 python3.12 python3.11 python3.10 python3; do \
 	$$p -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 FUZZ_CASES ?= 10000
+SOAK_MINUTES ?= 60
 
-.PHONY: venv java postgres demo test lint types pytest fuzz connect bench bench-large format clean
+.PHONY: venv java postgres demo test lint types pytest fuzz connect soak bench bench-large format clean
 
 venv: $(STAMP)
 
@@ -49,6 +50,10 @@ fuzz: venv java postgres
 # The end-to-end tests on a Spark Connect session, in its catalog instead of a local warehouse.
 connect: venv java
 	$(PYTEST) --connect tests/e2e
+
+# Random work on one warehouse by processes that are killed, and a judge; SOAK_ARGS="--seed 7" does it again.
+soak: venv java
+	$(PY) -m tests.soak $(SOAK_MINUTES) $(SOAK_ARGS)
 
 bench: venv java
 	$(PY) -c "import matplotlib, importlib.metadata as m; m.version('tpchgen-cli')" 2>/dev/null || $(PY) -m pip install -q -c constraints.txt -e ".[bench]"

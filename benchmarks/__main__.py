@@ -5,6 +5,7 @@ import sys
 from benchmarks import (
     change_tables,
     growth,
+    long_run,
     recursive,
     reduce,
     regret,
@@ -30,6 +31,7 @@ BENCHMARKS = {
     "scaled": scaled.main,
     "growth": growth.main,
     "regret": regret.main,
+    "long_run": long_run.main,
 }
 
 
