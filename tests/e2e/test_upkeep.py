@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from benchmarks import long_run
 from deltalake import DeltaTable
 
 from deltaic import Warehouse
@@ -156,3 +157,14 @@ def test_the_order_of_commits_is_shortened(wh: Warehouse) -> None:
         wh.sql("INSERT INTO s VALUES (100, 0)")
         assert report_of(wh, "v").mode == "incremental"
         view.check()
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
+def test_a_thousand_refreshes() -> None:
+    """Of one view, a row each: the last cost what the first did. BENCH_ROUNDS says how many there are."""
+    windows = long_run.measured("appended")
+    assert max(window["files"] for window in windows) <= 80
+    assert max(window["median s"] for window in windows[-3:]) <= 1.5 * windows[1]["median s"] + 0.2
+    assert windows[-1]["checkpoints"] > 1
+    assert windows[-1]["Python MB"] <= windows[1]["Python MB"] + 100
