@@ -21,6 +21,7 @@ from deltaic.sql.statements import (
     ExplainAlter,
     ExplainCreate,
     ExplainRefresh,
+    MoveTable,
     Policy,
     RefreshView,
     RenameTable,
@@ -225,12 +226,14 @@ class _Parser:
         self.index = start
         return None
 
-    def rename(self) -> RenameTable | None:
+    def rename(self) -> RenameTable | MoveTable | None:
         start = self.index
         if self.take("ALTER", "TABLE"):
             name = self.name()
             if self.take("RENAME", "TO"):
                 return RenameTable(name, self.spark().sql)
+            if self.take("SET", "LOCATION"):
+                return MoveTable(name, self.string(), self.spark().sql)
         self.index = start
         return None
 
@@ -296,7 +299,7 @@ class _Parser:
             self.index = self.text.closing(self.index) + 1
         if self.take("USING"):  # stands before all other clauses
             self.name()
-        like = self.words()[:1] == ["LIKE"]
+        like = self.words()[:1] == ["LIKE"] or "CLONE" in self.words()[:2]  # a LOCATION stands at the end of these
         end = self.tokens[-1].end + 1
         cut = end if like or self.index >= len(self.tokens) else self.tokens[self.index].start
         others = [self.peek(n) for n in range(len(self.tokens) - self.index)]

@@ -114,6 +114,15 @@ class RenameTable:
 
 
 @dataclass(frozen=True)
+class MoveTable:
+    """ALTER TABLE ... SET LOCATION."""
+
+    name: tuple[str, ...]
+    location: str
+    sql: str
+
+
+@dataclass(frozen=True)
 class CreateTable:
     """A table whose place Deltaic chooses: `before` and `after` stand around its LOCATION."""
 
@@ -141,6 +150,7 @@ Statement = (
     | DropTable
     | ChangeSchema
     | RenameTable
+    | MoveTable
     | ChangePlainView
     | CreateTable
     | SparkStatement

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from pyspark.errors import PySparkException
+
 from deltaic.algebra.expr import quote
 from deltaic.app.catalogs.catalog import CAPTURED, KEPT_DELTA, TIMES, Catalog
-from deltaic.app.catalogs.folders import discard, is_table, put_back
+from deltaic.app.catalogs.folders import discard, is_table, put_back, set_aside
 from deltaic.app.catalogs.live import ENDING, LiveTable
 from deltaic.app.catalogs.unfinished import Notes, drop_unknown_capture, sweep, write_whole
 from deltaic.app.values.definition import PROPERTY, Definition, definition_in
@@ -27,6 +29,7 @@ from deltaic.errors import (
     NameProblem,
     SourceError,
 )
+from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log
 from deltaic.store.log_readers import gap_in
 from deltaic.store.quoting import text_literal
@@ -154,15 +157,44 @@ class LocalCatalog(Catalog):
     def close(self) -> None:
         """Empties Spark's catalog; tables are attached by LOCATION, so their data stays."""
         for schema in self.schemas():
+            managed = self.managed(schema)
             for name, folder in self.tables(schema):
                 if self.is_view(table_at(folder, f"{schema}.{name}")):
                     self.unregister(schema, name)
+                elif name.lower() in managed:
+                    with refresh_lock(self.root / ".deltaic" / "lock"), set_aside(self.root, folder):
+                        self.hide(schema, name)
                 else:
                     self.hide(schema, name)
             for file in (self.root / schema).glob(f"*{ENDING}"):
                 self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(file.name.removesuffix(ENDING))}")
+            for name in self.gone(schema):
+                self.hide(schema, name)
             if schema != "default":
                 self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
+
+    def managed(self, schema: str) -> frozenset[str]:
+        """Tables that Spark made by itself (saveAsTable), and whose files it would delete with their names."""
+        if not self.spark.catalog.databaseExists(quote(schema)):
+            return frozenset()
+        told = self.spark.sql(f"SHOW TABLE EXTENDED IN {quote(schema)} LIKE '*'").collect()
+        return frozenset(str(row["tableName"]).lower() for row in told if "Type: MANAGED" in row["information"])
+
+    def gone(self, schema: str) -> list[str]:
+        """Names in Spark's catalog whose folders somebody took away."""
+        if not self.spark.catalog.databaseExists(quote(schema)):
+            return []
+        shown = [str(row["tableName"]) for row in self.spark.sql(f"SHOW TABLES IN {quote(schema)}").collect()]
+        return [name for name in shown if self.lost_its_folder(schema, name)]
+
+    def lost_its_folder(self, schema: str, name: str) -> bool:
+        if is_table(self.folder(schema, name)):
+            return False
+        try:
+            self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}")
+        except PySparkException as problem:
+            return "DELTA_PATH_DOES_NOT_EXIST" in str(problem)
+        return False
 
     def hide(self, schema: str, name: str) -> None:
         """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one."""
@@ -363,16 +395,34 @@ class LocalCatalog(Catalog):
     def forget(self, schema: str, name: str) -> None:
         """After DROP TABLE: a linked table stays where it is, any other goes with its folder."""
         self.attached.pop(_key(schema, name), None)
-        for link in (self.root / schema).glob(f"*{LINK}"):
-            if link.name.removesuffix(LINK).lower() == name.lower():
-                link.unlink()
-                self.tell()
-                return
+        link = self.link_of(schema, name)
+        if link is not None:
+            link.unlink()
+            self.tell()
+            return
         folder = self.folder(schema, name)
         inside = folder.parent == self.root / folder.parent.name
         if inside and (folder / "_delta_log").is_dir():
             self.discard(folder)
             self.tell()
+
+    def is_linked(self, schema: str, name: str) -> bool:
+        """Whether the table is elsewhere."""
+        return self.link_of(schema, name) is not None
+
+    def link_of(self, schema: str, name: str) -> Path | None:
+        links = (self.root / schema).glob(f"*{LINK}")
+        return next((link for link in links if link.name.removesuffix(LINK).lower() == name.lower()), None)
+
+    def move(self, schema: str, name: str, location: str) -> None:
+        """A linked table is elsewhere from now on. Spark's own statement would want it at the old place too."""
+        folder = Path(location.removeprefix("file:"))
+        if not folder.is_absolute() or not is_table(folder):
+            raise SourceError(f"there is no Delta table in {location}", hint="Copy or move its folder there first.")
+        self.hide(schema, name)
+        self.attached.pop(_key(schema, name), None)
+        self.link(schema, name, str(folder))
+        self.show_table(schema, name, folder)
 
     def make_schema(self, name: str) -> None:
         """Spark's names ignore case: two folders whose names differ in it only would be one schema."""
@@ -395,7 +445,9 @@ class LocalCatalog(Catalog):
         return ref.path or ref.relation
 
     def link(self, schema: str, name: str, location: str) -> None:
-        write_whole(self.root / schema / f"{name}{LINK}", json.dumps({"location": location}))
+        write_whole(
+            self.link_of(schema, name) or self.root / schema / f"{name}{LINK}", json.dumps({"location": location})
+        )
         self.tell()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from deltaic.algebra.expr import quote
@@ -34,6 +34,7 @@ from deltaic.errors import (
 from deltaic.plan.maintain import Maintenance
 from deltaic.spark.analyzer import enough_stack
 from deltaic.spark.lost import again_if_lost
+from deltaic.spark.telling import told_of
 from deltaic.sql.statements import (
     AlterView,
     ChangePlainView,
@@ -46,6 +47,7 @@ from deltaic.sql.statements import (
     ExplainAlter,
     ExplainCreate,
     ExplainRefresh,
+    MoveTable,
     Policy,
     RefreshView,
     RenameTable,
@@ -112,6 +114,8 @@ class Executor:
                 return self.change_schema(statement)
             case RenameTable():
                 return self.rename(statement)
+            case MoveTable():
+                return self.move(statement)
             case ChangePlainView():
                 return self.change_plain_view(statement)
             case CreateTable():
@@ -223,7 +227,8 @@ class Executor:
                 with evaluated(session, compiled, reads) as told, enough_stack():
                     table.apply_spark(session, sql, with_depth(progress, told))
 
-        again_if_lost(write, definition.full_name)
+        with told_of(definition.full_name):
+            again_if_lost(write, definition.full_name)
         self.catalog.register(definition.schema, definition.name)
 
     def check_policy(self, compiled: Compiled) -> None:
@@ -342,6 +347,19 @@ class Executor:
             )
         return self.spark(statement.sql)
 
+    def move(self, statement: MoveTable) -> DataFrame:
+        if not isinstance(self.catalog, LocalCatalog):
+            return self.spark(statement.sql)
+        schema, name = self._place(statement.name)
+        if not self.catalog.is_linked(schema, name):
+            raise UnsupportedError(
+                f"{schema}.{name} is a folder of the warehouse, and has no other location",
+                hint="Close the warehouse, move the folder, open it again and CREATE TABLE ... USING delta LOCATION.",
+            )
+        with self.warehouse.lock():
+            self.catalog.move(schema, name, statement.location)
+        return self.nothing()
+
     def create_table(self, statement: CreateTable) -> DataFrame:
         schema, name = self._place(statement.name)
         if path_source(statement.name) is None:
@@ -354,9 +372,12 @@ class Executor:
         if not isinstance(self.catalog, LocalCatalog):
             return self.spark(sql)
         with self.warehouse.lock():
+            if self.catalog.is_gone(schema, name):
+                self.catalog.hide(schema, name)
             if statement.has_location:
                 result = self.warehouse.spark.sql(sql)
-                self.catalog.link(schema, name, self.catalog.spark_location(schema, name))
+                with suppress(SourceError):  # one that is not Delta's is in Spark's catalog only
+                    self.catalog.link(schema, name, self.catalog.spark_location(schema, name))
                 return result
             location = text_literal(str(self.catalog.folder(schema, name)))
             with self.catalog.making_table(schema, name):
