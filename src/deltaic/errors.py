@@ -131,6 +131,12 @@ class NotIncremental(DeltaicError):
     code = "NOT_INCREMENTAL"
 
 
+class ComputeError(DeltaicError):
+    """Spark could not compute or write a view; what it threw is the cause."""
+
+    code = "COMPUTE"
+
+
 class ConcurrentRefresh(DeltaicError):
     """Another refresh of the same view won; this one changed nothing."""
 

@@ -36,6 +36,7 @@ class Code(Enum):
     SOURCE_TRUNCATED = "a live source was truncated, which does not say which rows it had"
     VIEW_EDITED = "the view's table was changed by something else"
     VIEW_MISMATCH = "the change does not fit the rows of the view"
+    EVALUATION = "an expression failed on a row of the change, though the answer may have no such row"
     OVERFLOW = "a number in the change did not fit, though the answer may"
     TECHNIQUE = "the technique that the view is pinned to is not for such a view"
     COST = "a recompute is predicted to be faster"

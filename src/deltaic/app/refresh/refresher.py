@@ -22,6 +22,7 @@ from deltaic.errors import NotIncremental
 from deltaic.plan.kept import KEPT
 from deltaic.spark.analyzer import enough_stack
 from deltaic.spark.lost import again_if_lost
+from deltaic.spark.telling import told_of
 from deltaic.sql.statements import Policy
 from deltaic.store.progress import Progress
 from deltaic.store.rs import is_not_text
@@ -41,6 +42,10 @@ class Refresher:
         self.planner = Planner(warehouse, odd_texts=odd_texts, together=self.shared.together)
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
+        with told_of(definition.full_name):
+            return self.refreshed(definition, full=full, pins=pins)
+
+    def refreshed(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None) -> Report:
         started = time.perf_counter()
         with self.warehouse.lock():
             plan = self.planner.plan(definition, full=full, pins=pins)

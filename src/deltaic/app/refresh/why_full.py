@@ -11,6 +11,7 @@ from deltaic.app.values.definition import Definition
 from deltaic.delta.rules import MISMATCH
 from deltaic.plan.rounds import OverDeleted
 from deltaic.spark.analyzer import is_too_deep
+from deltaic.spark.telling import is_of_values
 from deltaic.sql.statements import Policy
 from deltaic.store.change import is_history_gone
 from deltaic.store.log import Log, Marked
@@ -80,4 +81,6 @@ def recoverable(error: Exception) -> Reason | None:
         return Reason(Code.VIEW_MISMATCH, "a row was deleted more often than the view holds it")
     if any(code in str(error) for code in ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")):
         return Reason(Code.OVERFLOW, "adding up what changed went out of a type's range")
+    if is_of_values(error):
+        return Reason(Code.EVALUATION, "an expression failed on a row that came or went")
     return None

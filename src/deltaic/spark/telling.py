@@ -1,0 +1,79 @@
+"""What Spark or Delta throws while a view is computed, told in one line: whose it is, what is wrong, what to do.
+
+The page of Java that comes with it stays reachable as the error's cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltaic.errors import ComputeError, DeltaicError
+
+_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)+\w*(?:Exception|Error): (.+)$", re.MULTILINE)
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+_WRAPPERS = ("TASK_WRITE_FAILED", "Job aborted", "Exception thrown in awaitResult")
+_NOISE = re.compile(r"\s*(?:SQLSTATE: \w+|\(?line \d+,? pos \d+\)?;?)\s*")
+
+_FILE = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|DELTA_FILE_NOT_FOUND|Object at location .* not found")
+_VALUE = re.compile(
+    r"ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|CAST_INVALID_INPUT|CAST_OVERFLOW"
+    r"|INVALID_ARRAY_INDEX|INVALID_URL|CANNOT_PARSE|INTERVAL_ARITHMETIC_OVERFLOW|SCALAR_SUBQUERY_TOO_MANY_ROWS"
+    r"|USER_RAISED_EXCEPTION|DATETIME_OVERFLOW|MAP_KEY_DOES_NOT_EXIST|DUPLICATED_MAP_KEY"
+)
+_HINTS = (
+    (_FILE, "A file that the newest version of a table needs is gone: RESTORE that table, or bring the file back."),
+    (_VALUE, "The query fails on rows that are there now: change those, or the query (try_cast, a wider type)."),
+    (
+        re.compile("DELTA_VIOLATE_CONSTRAINT|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_EXCEED_CHAR_VARCHAR_LIMIT"),
+        "Somebody gave the view's table a constraint: ALTER TABLE ... DROP CONSTRAINT takes it away.",
+    ),
+)
+
+
+@contextmanager
+def told_of(view: str) -> Iterator[None]:
+    """Where Spark computes or writes a view."""
+    try:
+        yield
+    except DeltaicError:
+        raise
+    except Exception as error:  # classic, Connect and delta-rs raise from different class trees
+        if not _is_of_spark(error):
+            raise
+        raise compute_error(error, view) from error
+
+
+def is_of_values(error: Exception) -> bool:
+    """Whether an expression failed on a row."""
+    return _VALUE.search(f"{error}") is not None
+
+
+def compute_error(error: Exception, view: str) -> ComputeError:
+    text = f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
+    what = _told(text)
+    hint = next((hint for pattern, hint in _HINTS if pattern.search(text)), None)
+    return ComputeError(f"{view} could not be computed: {what}", hint=hint)
+
+
+def _told(text: str) -> str:
+    """The innermost cause that says something: those around it say that a task, a stage and a job failed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    found = [cause for cause in _CAUSE.findall(text) if not any(word in cause for word in _WRAPPERS)]
+    named = [cause for cause in found if _CONDITION.search(cause)]
+    said = next((line for line in lines if not line.startswith("An error occurred")), "Spark gave no message")
+    if _CONDITION.search(said) and not any(word in said for word in _WRAPPERS):
+        return _plain(said)
+    return _plain((named or found or [said])[-1])
+
+
+def _plain(line: str) -> str:
+    return _NOISE.sub(" ", line).strip().rstrip(";")
+
+
+def _is_of_spark(error: Exception) -> bool:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, PySparkException | Py4JError)
