@@ -26,6 +26,10 @@ _HINTS = (
     (_FILE, "A file that the newest version of a table needs is gone: RESTORE that table, or bring the file back."),
     (_VALUE, "The query fails on rows that are there now: change those, or the query (try_cast, a wider type)."),
     (
+        re.compile("DELTA_CANNOT_MODIFY_APPEND_ONLY"),
+        "Somebody made the view's table append-only: ALTER TABLE ... UNSET TBLPROPERTIES (delta.appendOnly).",
+    ),
+    (
         re.compile("DELTA_VIOLATE_CONSTRAINT|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_EXCEED_CHAR_VARCHAR_LIMIT"),
         "Somebody gave the view's table a constraint: ALTER TABLE ... DROP CONSTRAINT takes it away.",
     ),

@@ -303,7 +303,7 @@ class _Parser:
         end = self.tokens[-1].end + 1
         cut = end if like or self.index >= len(self.tokens) else self.tokens[self.index].start
         others = [self.peek(n) for n in range(len(self.tokens) - self.index)]
-        clause_words = others[: others.index("AS")] if "AS" in others else others
+        clause_words = others[: others.index("AS")] if "AS" in others and not like else others
         return CreateTable(name, self.text.sql[:cut], self.text.sql[cut:end], "LOCATION" in clause_words)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SMALL_FILE = 16_000_000
 """Of fewer bytes."""
+PLAIN_VIEW = "Put its query in the place of its name, or make it a materialized view."
 NOT_DELTA = "Deltaic reads Delta tables. CONVERT TO DELTA makes one of a Parquet table."
 
 
@@ -152,6 +153,8 @@ def describe_detail(spark: SparkSession, name: str, relation: str) -> dict[str, 
     try:
         detail = spark.sql(f"DESCRIBE DETAIL {relation}").collect()[0].asDict()
     except Exception as error:  # classic and Connect sessions raise from different class trees
+        if "EXPECT_TABLE_NOT_VIEW" in str(error):
+            raise SourceError(f"{name} is a view of Spark's, not a table", hint=PLAIN_VIEW) from None
         raise SourceError(f"{name} cannot be read as a table: {first_line(error)}", hint=NOT_DELTA) from error
     if detail.get("format") != "delta":
         raise SourceError(f"{name} is not a Delta table but {detail.get('format')}", hint=NOT_DELTA)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 LINK = ".link"
+_TYPE = re.compile(r"^Type: (\w+)", re.MULTILINE)
 
 
 class LocalCatalog(Catalog):
@@ -157,35 +159,36 @@ class LocalCatalog(Catalog):
     def close(self) -> None:
         """Empties Spark's catalog; tables are attached by LOCATION, so their data stays."""
         for schema in self.schemas():
-            managed = self.managed(schema)
+            shown = self.shown(schema)
             for name, folder in self.tables(schema):
+                kind = shown.pop(name.lower(), None)
                 if self.is_view(table_at(folder, f"{schema}.{name}")):
                     self.unregister(schema, name)
-                elif name.lower() in managed:
+                elif kind == "MANAGED":  # Spark made it by itself (saveAsTable), and would delete its files
                     with refresh_lock(self.root / ".deltaic" / "lock"), set_aside(self.root, folder):
                         self.hide(schema, name)
                 else:
                     self.hide(schema, name)
-            for file in (self.root / schema).glob(f"*{ENDING}"):
-                self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(file.name.removesuffix(ENDING))}")
-            for name in self.gone(schema):
-                self.hide(schema, name)
+            for (
+                name,
+                kind,
+            ) in shown.items():  # views of Spark's own and live sources, other tables, folders that are gone
+                if kind == "VIEW":
+                    self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(name)}")
+                elif kind == "EXTERNAL":
+                    self.hide(schema, name)
             if schema != "default":
                 self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
 
-    def managed(self, schema: str) -> frozenset[str]:
-        """Tables that Spark made by itself (saveAsTable), and whose files it would delete with their names."""
+    def shown(self, schema: str) -> dict[str, str]:
+        """The names in Spark's catalog, in lower case, and what each is there."""
         if not self.spark.catalog.databaseExists(quote(schema)):
-            return frozenset()
+            return {}
         told = self.spark.sql(f"SHOW TABLE EXTENDED IN {quote(schema)} LIKE '*'").collect()
-        return frozenset(str(row["tableName"]).lower() for row in told if "Type: MANAGED" in row["information"])
-
-    def gone(self, schema: str) -> list[str]:
-        """Names in Spark's catalog whose folders somebody took away."""
-        if not self.spark.catalog.databaseExists(quote(schema)):
-            return []
-        shown = [str(row["tableName"]) for row in self.spark.sql(f"SHOW TABLES IN {quote(schema)}").collect()]
-        return [name for name in shown if self.lost_its_folder(schema, name)]
+        kinds = {
+            str(row["tableName"]).lower(): _TYPE.search(row["information"]) for row in told if not row["isTemporary"]
+        }
+        return {name: kind[1] for name, kind in kinds.items() if kind is not None}
 
     def lost_its_folder(self, schema: str, name: str) -> bool:
         if is_table(self.folder(schema, name)):
@@ -195,6 +198,13 @@ class LocalCatalog(Catalog):
         except PySparkException as problem:
             return "DELTA_PATH_DOES_NOT_EXIST" in str(problem)
         return False
+
+    def let_go(self, schema: str, name: str) -> None:
+        """So that a name whose folder is gone can be given again."""
+        self.hide(schema, name)
+        link = self.link_of(schema, name)
+        if link is not None:
+            link.unlink()
 
     def hide(self, schema: str, name: str) -> None:
         """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one."""

@@ -17,7 +17,7 @@ from deltaic.app.catalogs.folders import is_table
 from deltaic.app.values.names import RESERVED
 from deltaic.errors import ExistsError, SourceError
 from deltaic.spark.metrics import normal_path
-from deltaic.store.table import TableRef, table_named
+from deltaic.store.table import TableRef, first_line, table_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,8 +64,11 @@ class SessionCatalog(Catalog):
         return f"{self.path.rstrip('/')}/{schema}/{BACKING}{name}" if self.path else None
 
     def table_ref(self, schema: str, name: str) -> TableRef | None:
-        if not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
-            return None
+        try:
+            if not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+                return None
+        except PySparkException as problem:  # the catalog has its name, and its folder is gone
+            raise SourceError(f"{schema}.{name} cannot be read: {first_line(problem)}") from problem
         return table_named(self.spark, (schema, name))
 
     def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:

@@ -317,7 +317,11 @@ def _places(tree: exp.Expr, text: Text, world: SourceCatalog) -> dict[tuple[int,
 
 def _no_source(parts: tuple[str, ...], at: Position, world: SourceCatalog) -> DeltaicError:
     name = ".".join(parts)
-    if world.catalog.spark.catalog.tableExists(".".join(quote(part) for part in parts)):
+    try:
+        is_there = world.catalog.spark.catalog.tableExists(".".join(quote(part) for part in parts))
+    except PySparkException:  # the catalog has its name, and its folder is gone
+        is_there = False
+    if is_there:
         hint = "Store it as a Delta table, or make it a materialized view."
         return SourceError(f"{name} is not a Delta table or a materialized view", at=at, hint=hint)
     return NameProblem(f"there is no table or view {name}", at=at)
@@ -342,13 +346,16 @@ def _named(definition: Definition, schema: StructType) -> Definition:
     return replace(definition, columns=names)
 
 
+_NOT_STORED = ("void", "time", "geometry", "geography")
+
+
 def _check_storable(name: str, kind: DataType) -> None:
     inner = [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
     inner += [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
     for part in inner:
         _check_storable(name, part)
     word = kind.typeName()
-    if word.startswith(("interval", "void", "calendarinterval")) or "interval" in word:
+    if "interval" in word or word in _NOT_STORED or "collate" in kind.simpleString():
         raise TypeNotStorable(
             f"column {name} is of type {kind.simpleString()}, which Delta cannot store", hint="CAST it to another type."
         )

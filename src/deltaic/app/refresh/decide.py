@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
 
 
+_STAYS = "The view stays as it was. Bring back what it reads, or change its query: ALTER MATERIALIZED VIEW ... AS."
+
+
 @dataclass
 class Plan:
     """What a refresh will do. Explain prints it, `execute` walks it."""
@@ -140,7 +143,8 @@ class Planner:
         try:
             return self.warehouse.compiled(definition)
         except DeltaicError as error:
-            raise type(error)(f"{definition.full_name}: {error.what}", at=error.at, hint=error.hint) from error
+            hint = error.hint or _STAYS
+            raise type(error)(f"{definition.full_name}: {error.what}", at=error.at, hint=hint) from error
 
     def unchanged(self, last: Progress, pins: Mapping[str, int]) -> dict[str, SourceRead] | None:
         """The reads of a view whose sources have not moved: milliseconds, and no Spark."""

@@ -16,7 +16,7 @@ from deltaic.errors import (
 from deltaic.spark.analyzer import Analyzer, fields_of
 from deltaic.sql.scope import SourceInfo
 from deltaic.store.log import Log
-from deltaic.store.table import TableRef
+from deltaic.store.table import NOT_DELTA, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +56,8 @@ class SourceCatalog:
         if by_path is not None:
             Log(by_path, self.analyzer.spark).version()
             return self._known(by_path.name, by_path, by_path.relation, False)
+        if len(parts) == 2 and "/" in parts[1]:
+            raise SourceError(f"{parts[0]}.{quote(parts[1])} is not a Delta table", hint=NOT_DELTA)
         if len(parts) == 3 and parts[0].lower() != "spark_catalog":
             raise SourceError(f"{'.'.join(parts)} is in another catalog than the session's own")
         schema = parts[-2] if len(parts) > 1 else self.analyzer.spark.catalog.currentDatabase()

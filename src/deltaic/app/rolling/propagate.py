@@ -40,6 +40,7 @@ from deltaic.plan.program import ARTIFACT
 from deltaic.plan.refreshing import known_of, propagation_steps
 from deltaic.plan.rolling import Rolling, Span, Term
 from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView
+from deltaic.spark.telling import told_of
 from deltaic.store.change import is_history_gone, plan_change
 from deltaic.store.log import Log
 from deltaic.store.write_sql import OP
@@ -113,7 +114,8 @@ class Propagator:
                     upkeep.look_after(kept.table, session, kept.number + 1, vacuum=False)
         except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
             if isinstance(error, DeltaicError) or not is_history_gone(error):
-                raise
+                with told_of(self.definition.full_name):
+                    raise
             what = f"{self.definition.full_name} cannot be propagated: a past state of its sources is gone"
             raise HistoryGone(what, hint="Refresh the view: its kept delta begins anew.") from error
         self.check_there()

@@ -373,7 +373,7 @@ class Executor:
             return self.spark(sql)
         with self.warehouse.lock():
             if self.catalog.is_gone(schema, name):
-                self.catalog.hide(schema, name)
+                self.catalog.let_go(schema, name)
             if statement.has_location:
                 result = self.warehouse.spark.sql(sql)
                 with suppress(SourceError):  # one that is not Delta's is in Spark's catalog only
