@@ -75,7 +75,7 @@ def _chosen(
     components: tuple[Component, ...],
 ) -> Maintenance | Reason:
     query = _as_project(prune(query))
-    reason = _ungroupable(query) or _too_many_joined(query, technique)
+    reason = _ungroupable(query) or _ungroupable_inside(query) or _too_many_joined(query, technique)
     if reason is not None:
         return reason
     shaky: list[tuple[Node, Expr]] = []
@@ -406,6 +406,20 @@ def _ungroupable(query: Project) -> Reason | None:
                 f"column {item.name.split('#')[0]} is of type {item.type}, whose values cannot be compared",
                 hint="Leave it out, or turn it into a string or an array of structs.",
             )
+    return None
+
+
+def _ungroupable_inside(query: Node) -> Reason | None:
+    """Spark groups by a MAP, and counts different ones, but does not compare two: neither can the delta."""
+    for node in walk(query):
+        if not isinstance(node, Aggregate):
+            continue
+        for item in node.groups:
+            if not is_groupable(item.type):
+                detail = f"values of type {item.type} are grouped, which cannot be compared"
+                return Reason(
+                    Code.UNGROUPABLE_TYPE, detail, hint="Group by a string or an array of structs made of it."
+                )
     return None
 
 

@@ -1,0 +1,33 @@
+"""Where a table is: what of a statement Deltaic must understand to know it."""
+
+import pytest
+
+from deltaic.algebra.types import is_exact_key, is_groupable, is_storable
+from deltaic.errors import ParseError
+from deltaic.sql.parse_statement import parse_statement
+from deltaic.sql.statements import CreateTable, MoveTable
+
+
+def test_a_table_that_moves() -> None:
+    text = "ALTER TABLE a.s SET LOCATION '/x y'"
+    assert parse_statement(text) == MoveTable(("a", "s"), "/x y", text)
+    with pytest.raises(ParseError, match="a text in quotes is expected"):
+        parse_statement("ALTER TABLE s SET LOCATION 7")
+
+
+@pytest.mark.parametrize("tail", ["", " VERSION AS OF 1 TBLPROPERTIES (a = 'b')"])
+def test_a_clone_s_place_stands_at_its_end(tail: str) -> None:
+    text = f"CREATE TABLE c SHALLOW CLONE s{tail}"
+    assert parse_statement(text) == CreateTable(("c",), text, "", False)
+    found = parse_statement(f"{text} LOCATION '/x'")
+    assert isinstance(found, CreateTable)
+    assert found.has_location
+
+
+def test_fields_may_be_called_like_types() -> None:
+    odd = "struct<`variant`: int, `map<``float`: array<int>, `void`: string>"
+    assert is_groupable(odd)
+    assert is_exact_key(odd)
+    assert is_storable(odd)
+    assert not is_groupable("struct<`a`: variant>")
+    assert not is_exact_key("array<float>")
