@@ -132,9 +132,10 @@ class NotIncremental(DeltaicError):
 
 
 class ComputeError(DeltaicError):
-    """Spark could not compute or write a view; what it threw is the cause."""
+    """Spark could not compute or write a view; what it threw is the cause, and `told` the line of it that says why."""
 
     code = "COMPUTE"
+    told = ""
 
 
 class ConcurrentRefresh(DeltaicError):

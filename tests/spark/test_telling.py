@@ -45,6 +45,7 @@ def test_one_line_with_what_whose_and_what_to_do(thrown: str, told: str, advice:
     assert "SQLSTATE" not in error.what
     assert (error.hint is None) == (advice is None)
     assert advice is None or advice in str(error.hint)
+    assert error.what.endswith(error.told)
 
 
 def test_what_is_told_already_and_what_is_a_bug_stay_as_they_are() -> None:

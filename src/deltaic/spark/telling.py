@@ -58,7 +58,9 @@ def compute_error(error: Exception, view: str) -> ComputeError:
     text = f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
     what = _told(text)
     hint = next((hint for pattern, hint in _HINTS if pattern.search(text)), None)
-    return ComputeError(f"{view} could not be computed: {what}", hint=hint)
+    told = ComputeError(f"{view} could not be computed: {what}", hint=hint)
+    told.told = what
+    return told
 
 
 def _told(text: str) -> str:

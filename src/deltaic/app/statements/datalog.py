@@ -18,6 +18,7 @@ from deltaic.app.statements.altering import altered_definition
 from deltaic.app.statements.executor import Executor
 from deltaic.app.values.definition import Definition
 from deltaic.errors import (
+    ComputeError,
     DatalogError,
     DeltaicError,
     ExistsError,
@@ -134,6 +135,8 @@ def _by_rule(query: ViewQuery) -> Iterator[None]:
         clause = query.clause_at(problem.at.line) if problem.at else None
         what = f"{problem.what}, in {clause.told}" if clause else f"{query.name}: {problem.what}"
         raise type(problem)(what, at=clause.at if clause else query.at, hint=_hint(problem.hint)) from None
+    except ComputeError as problem:
+        raise DatalogError(f"{query.name}: {problem.told}", at=query.at, hint=problem.hint) from problem
     except PySparkException as problem:
         raise DatalogError(f"{query.name}: {query_error(problem, '').what}", at=query.at) from problem
 
