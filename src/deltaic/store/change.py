@@ -157,6 +157,9 @@ def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
     start = log.snapshot(after)
     feed = start.change_feed
     for commit in commits:
+        # Delta 4.4 gives another feed of the commits before DROP FEATURE deletionVectors than it gave before that
+        if commit.features is not None and "deletionVectors" in start.features - commit.features:
+            return "deletion vectors were dropped in between"
         if commit.metadata is not None:
             feed = commit.metadata.change_feed
             if _loses_columns(start, commit.metadata.schema_json):
