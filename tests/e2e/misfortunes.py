@@ -330,7 +330,6 @@ EDITS: dict[str, tuple[Happening, str]] = {
     "a column dropped": ("ALTER TABLE {s} DROP COLUMN k", "VIEW_EDITED"),
     "a column renamed": ("ALTER TABLE {s} RENAME COLUMN k TO kk", "VIEW_EDITED"),
     "restored": ("RESTORE TABLE {s} TO VERSION AS OF 0", "VIEW_EDITED"),
-    "replaced": ("CREATE OR REPLACE TABLE {s} USING delta AS SELECT 1 AS k", "MISSING"),
     "log cleaned": (log_cleaned, "VIEW_EDITED"),
     "vacuumed": (vacuumed, INCREMENTAL),
     "optimized": ("OPTIMIZE {s}", INCREMENTAL),

@@ -107,14 +107,8 @@ class ViewTable:
         The session must be this refresh's own: what its commits say is a setting of the session.
         ConcurrentRefresh if another refresh took the number; then nothing was changed.
         """
-        if sql.startswith("CREATE OR REPLACE"):
-            self._without_feed(session)
         return self._committed(progress, lambda: _run(session, sql, progress, vectors), by_spark=True)
 
-    def _without_feed(self, session: SparkSession) -> None:
-        """Delta does not replace a table with other columns whose change feed somebody switched on."""
-        if self._newest() >= 0 and self.log.snapshot().change_feed:
-            session.sql(f"ALTER TABLE {self.ref.relation} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
 
     # --- by delta-rs ---
 
