@@ -157,7 +157,7 @@ def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
     start = log.snapshot(after)
     feed = start.change_feed
     for commit in commits:
-        # Delta 4.4 gives another feed of the commits before DROP FEATURE deletionVectors than it gave before that
+        # seen with Delta 4.4: by such a feed more rows go than there were; the files that differ give the right change
         if commit.features is not None and "deletionVectors" in start.features - commit.features:
             return "deletion vectors were dropped in between"
         if commit.metadata is not None:
