@@ -109,7 +109,6 @@ class ViewTable:
         """
         return self._committed(progress, lambda: _run(session, sql, progress, vectors), by_spark=True)
 
-
     # --- by delta-rs ---
 
     def can_use_rs(self, snapshot: Snapshot) -> bool:

@@ -169,10 +169,8 @@ class LocalCatalog(Catalog):
                         self.hide(schema, name)
                 else:
                     self.hide(schema, name)
-            for (
-                name,
-                kind,
-            ) in shown.items():  # views of Spark's own and live sources, other tables, folders that are gone
+            # views of Spark's own and live sources, other tables, folders that are gone
+            for name, kind in shown.items():
                 if kind == "VIEW":
                     self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(name)}")
                 elif kind == "EXTERNAL":
