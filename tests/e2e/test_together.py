@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import deltaic
 from deltaic import Warehouse
-from deltaic.errors import ConcurrentRefresh
+from deltaic.errors import ConcurrentRefresh, NotIncremental
 from tests.e2e.conftest import Kept, check_all, report_of
 
 
@@ -124,6 +124,21 @@ def test_views_refreshed_together_may_know_a_table_by_two_names_and_ages(wh: War
     check_all(views)
 
 
+def test_a_view_that_cannot_be_refreshed_stops_only_those_that_read_it(wh: Warehouse) -> None:
+    wh.script(
+        "CREATE TABLE a (k INT, v INT); CREATE TABLE b (k INT); INSERT INTO a VALUES (1, 1); INSERT INTO b VALUES (1)"
+    )
+    wh.sql("CREATE MATERIALIZED VIEW low REFRESH POLICY INCREMENTAL STRICT AS SELECT * FROM a")
+    wh.sql("CREATE MATERIALIZED VIEW above AS SELECT k FROM low")
+    last = Kept(wh, "z", "SELECT k, count(*) AS n FROM b GROUP BY k")
+    wh.script("ALTER TABLE a ADD COLUMN w INT; INSERT INTO b VALUES (1)")
+    with pytest.raises(NotIncremental, match="low"):
+        wh.refresh()
+    last.check()
+    assert report_of(wh, "z").mode == "noop"
+    assert [row["refreshes"] for row in wh.views() if row["view"] == "default.above"] == [1]
+
+
 @pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_views_refreshed_together_compute_a_common_delta_once(wh: Warehouse, use_rs: bool) -> None:
     wh.use_rs = use_rs
@@ -156,3 +171,46 @@ def test_views_refreshed_together_compute_a_common_delta_once(wh: Warehouse, use
         assert read[1] == 0, read
     wh.spark.conf.unset("spark.deltaic.commonRows")
     assert not [table for table in wh.spark.catalog.listTables("global_temp") if table.name.startswith("deltaic_")]
+
+
+def test_an_edit_is_not_hidden_by_what_is_applied_over_it(wh: Warehouse) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
+    view = Kept(wh, "v", "SELECT k, v FROM s WHERE v > 0")
+    wh.sql("INSERT INTO s VALUES (3, 3)")
+    wh.propagate("v")
+    wh.spark.sql(f"DELETE FROM {wh.view_table(wh.definition('v')).ref.relation} WHERE k = 1")
+    with pytest.raises(NotIncremental, match="VIEW_EDITED"):
+        wh.apply("v")
+    assert "VIEW_EDITED" in view.refresh("full").reasons[0]
+
+
+def test_an_edit_that_comes_while_a_refresh_is_written_is_noticed_by_the_next(wh: Warehouse) -> None:
+    """Delta lets two appends pass one another, whoever makes them."""
+    from deltaic.app.refresh.refresher import Refresher
+
+    wh.use_rs = False
+    wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
+    view = Kept(wh, "v", "SELECT k, v FROM s WHERE v > 0")
+    wh.sql("INSERT INTO s VALUES (3, 3)")
+    refresher = Refresher(wh)
+    plan = refresher.planner.plan(wh.definition("v"))
+    place = plan.table.ref.relation
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            plan.table, "_refuse_if_lost", lambda *_: wh.spark.sql(f"INSERT INTO {place} SELECT * FROM {place}")
+        )
+        refresher.execute(plan)
+    assert "VIEW_EDITED" in view.refresh("full").reasons[0]
+
+
+@pytest.mark.local
+def test_a_name_that_is_taken_is_not_taken_away(wh: Warehouse) -> None:
+    """By a table that is not Delta's, or a view of Spark's own."""
+    wh.spark.range(3).write.format("parquet").saveAsTable("p")
+    wh.spark.sql("CREATE VIEW plain AS SELECT 1 AS one")
+    for name in ("p", "plain"):
+        with pytest.raises(Exception, match="ALREADY_EXISTS"):
+            wh.sql(f"CREATE TABLE {name} (k INT)")
+    assert wh.spark.table("p").count() == 3
+    assert wh.spark.table("plain").count() == 1
+    wh.spark.sql("DROP TABLE p")

@@ -49,6 +49,9 @@ _LITERALLY = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escape
 # are still there. Deltaic reads what is there, and recomputes where something is gone.
 _ANY_VERSION = ("spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration", "false")
 
+# A file that is gone or cannot be read is an error, whatever the user's session makes of it: else rows would be missing.
+_EVERY_FILE = (("spark.sql.files.ignoreMissingFiles", "false"), ("spark.sql.files.ignoreCorruptFiles", "false"))
+
 # A delta meets tables many times its size: sending it to where they are is cheaper than sorting both.
 _BROADCAST = ("spark.sql.autoBroadcastJoinThreshold", "64MB")
 
@@ -124,14 +127,16 @@ def fork(session: SparkSession) -> SparkSession:
             clone.conf.unset(key)
         _set_literally(clone)
         clone.conf.set(*_BROADCAST)
-        clone.conf.set(*_ANY_VERSION)
+        for setting in (_ANY_VERSION, *_EVERY_FILE):
+            clone.conf.set(*setting)
         return clone
     child = session.newSession()
     _copy_settings(session, child)
     child.conf.set(*_WHOLE_PATHS_IN_PLANS)
     child.conf.set(*_LOCAL_ROWS)
     child.conf.set(*_BROADCAST)
-    child.conf.set(*_ANY_VERSION)
+    for setting in (_ANY_VERSION, *_EVERY_FILE):
+        child.conf.set(*setting)
     _set_literally(child)
     here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())
     if here != (child.catalog.currentCatalog(), child.catalog.currentDatabase()):

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+PLANNED_AT = "at"
+"""Among the figures of a commit of Deltaic's: the version that was looked at when it was planned."""
+
+
 @dataclass(frozen=True)
 class ForeignCommit:
     """A commit that Deltaic did not make. It is harmful if it may have changed rows or columns."""
@@ -99,9 +103,22 @@ def last_commit_with_marker(log: Log) -> Marked | None:
         except HistoryGone:
             return None
         if commit.marker is not None:
-            return Marked(commit, tuple(_judged(log, commit, later)), newest)
+            return Marked(commit, (*_overtaken(log, commit), *_judged(log, commit, later)), newest)
         later.insert(0, commit)
     return None
+
+
+def _overtaken(log: Log, own: Commit) -> list[ForeignCommit]:
+    """What others committed while ours was written: Delta lets an append pass by most others."""
+    figures = (own.marker or {}).get("figures")
+    planned = figures.get(PLANNED_AT) if isinstance(figures, dict) else None
+    if not isinstance(planned, int) or not 0 <= planned < own.version - 1:
+        return []
+    try:
+        between = log.commits(planned, own.version - 1)
+    except HistoryGone:
+        return []
+    return [ForeignCommit(commit, True) for commit in between if commit.marker is None and commit.data_change]
 
 
 def _judged(log: Log, own: Commit, later: list[Commit]) -> list[ForeignCommit]:

@@ -50,12 +50,12 @@ class LocalReader:
 
     def newest(self) -> int:
         try:
-            found = [int(match[1]) for name in os.listdir(self._folder) if (match := _COMMIT_FILE.fullmatch(name))]
+            found = newest_in(self._path)
         except OSError:
-            found = []
-        if not found:
+            found = -1
+        if found < 0:
             raise SourceError(f"{self._ref.name} is not a Delta table: no log in {self._folder}", hint=NOT_DELTA)
-        return max(found)
+        return found
 
     def commit(self, version: int) -> Commit:
         file = self._folder / f"{version:020}.json"
@@ -148,6 +148,12 @@ def _small_files(actions: pa.Table) -> int:
     parted = "partition" in small.column_names
     parts = len(set(map(repr, small["partition"].to_pylist()))) if parted else 1
     return max(0, int(small.num_rows) - parts)
+
+
+def newest_in(path: str) -> int:
+    """The newest version of a table's log; -1 if it has none."""
+    names = os.listdir(Path(path) / "_delta_log")
+    return max((int(match[1]) for name in names if (match := _COMMIT_FILE.fullmatch(name))), default=-1)
 
 
 def gap_in(path: str, version: int) -> int | None:

@@ -11,14 +11,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from deltaic.store.commit import Commit
-from deltaic.store.log_readers import gap_in
+from deltaic.store.log_readers import gap_in, newest_in
 
 
 def is_torn(path: str, version: int) -> bool:
-    """Whether a version, which was just written, stands in a log without its past."""
+    """Whether a version, which was just written, stands in a log without its past. Of what is before a later checkpoint
+    nothing is missing: it was cleaned up."""
     try:
-        return gap_in(path, version) is not None
+        newest = max(version, newest_in(path))
+        return gap_in(path, newest) is not None
     except FileNotFoundError:
         return True
 
@@ -35,6 +40,20 @@ def files_in(path: str | None) -> set[str]:
     """Of a table's folder, without its log."""
     found = [] if path is None else [str(file.relative_to(path)) for file in Path(path).rglob("*") if file.is_file()]
     return {file for file in found if not file.startswith("_delta_log")}
+
+
+def own_files(path: str, files: Iterable[str]) -> list[str]:
+    """Those that delta-rs or this process wrote. What Spark wrote may be of somebody who makes the table anew."""
+    return [file for file in files if file.endswith(".bin") or _is_ours(Path(path) / file)]
+
+
+def _is_ours(file: Path) -> bool:
+    if file.suffix != ".parquet":
+        return False
+    try:
+        return "parquet-mr" not in str(pq.read_metadata(file).created_by)
+    except (OSError, pa.ArrowException):
+        return False
 
 
 def sweep(path: str, files: Iterable[str]) -> None:

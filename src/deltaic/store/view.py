@@ -27,7 +27,7 @@ from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, Marked, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
-from deltaic.store.torn import files_in, is_torn, sweep, take_back
+from deltaic.store.torn import files_in, is_torn, own_files, sweep, take_back
 from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
@@ -245,7 +245,7 @@ class ViewTable:
                 if made is None:
                     told = self._translated(error, progress, before)
                     if path is not None and isinstance(told, MissingError):
-                        sweep(path, files_in(path) - there)
+                        sweep(path, own_files(path, files_in(path) - there))
                     if told is error:
                         raise
                     raise told from error
@@ -313,7 +313,7 @@ class ViewTable:
         return ConcurrentRefresh(f"{self.ref.name} {what}", hint=AGAIN)
 
     def _dropped(self) -> MissingError:
-        return MissingError(f"{self.ref.name} was dropped meanwhile", hint="Nothing is left of what was written here.")
+        return MissingError(f"{self.ref.name} was dropped meanwhile", hint="Nothing that was written here can be read.")
 
     def _translated(self, error: Exception, progress: Progress, before: int) -> Exception:
         text = f"{type(error).__name__}: {error}"

@@ -143,16 +143,20 @@ class LocalCatalog(Catalog):
             _log.warning("%s.%s cannot be read: %s", schema, name, first_line(problem))
 
     def show_table(self, schema: str, name: str, folder: Path) -> None:
-        ref = table_at(folder, f"{schema}.{name}")
-        if self.is_view(ref):
+        own, before = _key(schema, name), self.attached.get(_key(schema, name))
+        if self.is_view(table_at(folder, f"{schema}.{name}")):
             naming = self._naming(schema, name)
-            if naming is not None and self.attached.get(_key(schema, name)) != naming:
+            if naming is not None and before != naming:
+                if before is not None and Path(before).is_absolute():  # it was a table
+                    self.hide(schema, name)
                 self.register(schema, name)
-                self.attached[_key(schema, name)] = naming
+                self.attached[own] = naming
             return
-        if self.attached.get(_key(schema, name)) == str(folder):
+        if before == str(folder):
             return
-        self.attached[_key(schema, name)] = str(folder)
+        if before is not None and not Path(before).is_absolute():  # it was a view
+            self.unregister(schema, name)
+        self.attached[own] = str(folder)
         location = text_literal(str(folder))
         self.run(f"CREATE TABLE IF NOT EXISTS {quote(schema)}.{quote(name)} USING delta LOCATION {location}")
 
@@ -164,19 +168,19 @@ class LocalCatalog(Catalog):
                 kind = shown.pop(name.lower(), None)
                 if self.is_view(table_at(folder, f"{schema}.{name}")):
                     self.unregister(schema, name)
-                elif kind == "MANAGED":  # Spark made it by itself (saveAsTable), and would delete its files
-                    with refresh_lock(self.root / ".deltaic" / "lock"), set_aside(self.root, folder):
-                        self.hide(schema, name)
                 else:
-                    self.hide(schema, name)
+                    self.hide(schema, name, kind)
             # views of Spark's own and live sources, other tables, folders that are gone
             for name, kind in shown.items():
                 if kind == "VIEW":
                     self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(name)}")
                 elif kind == "EXTERNAL":
-                    self.hide(schema, name)
+                    self.hide(schema, name, kind)
             if schema != "default":
-                self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
+                try:
+                    self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
+                except PySparkException as problem:  # a table of Spark's own, which is no Delta table, is in it
+                    _log.warning("%s stays in Spark's catalog: %s", schema, first_line(problem))
 
     def shown(self, schema: str) -> dict[str, str]:
         """The names in Spark's catalog, in lower case, and what each is there."""
@@ -204,8 +208,19 @@ class LocalCatalog(Catalog):
         if link is not None:
             link.unlink()
 
-    def hide(self, schema: str, name: str) -> None:
-        """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one."""
+    def hide(self, schema: str, name: str, kind: str | None = None) -> None:
+        """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one.
+        Files stay: those of a table that Spark made by itself (saveAsTable) are away while it drops the name."""
+        folder = self.folder(schema, name)
+        if (kind or self.shown(schema).get(name.lower())) != "MANAGED" or not folder.is_dir():
+            self.drop_name(schema, name)
+            return
+        with refresh_lock(self.root / ".deltaic" / "lock"):
+            with set_aside(self.root, folder):
+                self.drop_name(schema, name)
+            self.tell()
+
+    def drop_name(self, schema: str, name: str) -> None:
         try:
             self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
         except Exception:  # Spark lets some of Delta's errors through as they are

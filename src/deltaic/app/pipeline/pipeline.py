@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.common import Columns, Shape, shapes
-from deltaic.errors import ConfigurationError, MissingError
+from deltaic.errors import ConfigurationError, DeltaicError, DependencyError, MissingError
 from deltaic.plan.maintain import Maintenance
 from deltaic.sql.statements import Policy
 from deltaic.store.log import Log
@@ -24,17 +25,21 @@ from deltaic.store.log import Log
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
 
+_log = logging.getLogger(__name__)
+
 
 class Pipeline:
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse = warehouse
 
     def refresh(self, *, full: bool) -> list[Report]:
+        """A view that cannot be refreshed stops those that read it, and no others; it is told when these are done."""
         from deltaic.app.pipeline.progress_bar import progress_bar
 
         order = self.in_order()
         pins = self.pins(order)
-        reports = []
+        reports: list[Report] = []
+        failed: dict[str, DeltaicError] = {}
         bar = progress_bar("refreshing", len(order), enabled=sys.stderr.isatty())
         shared_reads = partial(self.columns_read, order)
         with (
@@ -43,12 +48,26 @@ class Pipeline:
         ):
             shared = Shared(together=together)
             for definition in order:
-                report = self.refresh_one(definition, shared, full, pins)
-                reports.extend([report] if report else [])
+                try:
+                    self.check_sources(definition, failed)
+                    report = self.refresh_one(definition, shared, full, pins)
+                    reports.extend([report] if report else [])
+                except DeltaicError as problem:
+                    failed[definition.full_name.lower()] = problem
                 advance(definition.full_name)
-        for problem in self.warehouse.definitions()[1].values():  # the others are done
-            raise problem
+        problems = [*failed.values(), *self.warehouse.definitions()[1].values()]
+        for other in problems[1:]:
+            _log.warning("%s", other.what)
+        if problems:
+            raise problems[0]
         return reports
+
+    def check_sources(self, definition: Definition, failed: Container[str]) -> None:
+        """All views show one state of the sources: one over a view that stays behind stays there too."""
+        last = self.warehouse.last_progress(definition)
+        for source in last.sources if last else ():
+            if source in failed:
+                raise DependencyError(f"{definition.full_name} stays as it is, since {source} could not be refreshed")
 
     def refresh_one(self, definition: Definition, shared: Shared, full: bool, pins: Mapping[str, int]) -> Report | None:
         """As it is by now; None if it was dropped meanwhile."""

@@ -295,7 +295,7 @@ class Planner:
         number = last.refresh + 1 if last else table.next_refresh()
         progress = progress_of(
             compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices, depth=depth_of(last),
-            table=None if makes_anew(steps) else table.id,
+            table=None if makes_anew(steps) else table.id, at=table.at,
         )  # fmt: skip
         progress = with_vacuum(progress, last, settings.vacuum_hours)
         return Plan(

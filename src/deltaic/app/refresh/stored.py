@@ -21,7 +21,7 @@ from deltaic.plan.refreshing import full_query
 from deltaic.plan.rounds import Told
 from deltaic.plan.steps import SourceRead, StoredView, WriteView
 from deltaic.store import partitions
-from deltaic.store.log import Log
+from deltaic.store.log import PLANNED_AT, Log
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
 from deltaic.store.table import Snapshot, stored_as
@@ -176,8 +176,10 @@ def progress_of(
     prices: Mapping[str, object] | None = None,
     depth: float | None = None,
     table: str | None = None,
+    at: int | None = None,
 ) -> Progress:
-    """What the commit of this refresh will say. `table`: the id of the one it is for, unless it makes another."""
+    """What the commit of this refresh will say. `table`: the id of the one it is for, unless it makes another;
+    `at`: the version of it that was looked at."""
     sources = {
         key: SourceState(s.version, s.table_id, used_columns(compiled, key, s), s.mark) for key, s in states.items()
     }
@@ -188,6 +190,7 @@ def progress_of(
         figures[DEPTH] = depth
     if table is not None:
         figures[TABLE] = table
+        figures[PLANNED_AT] = at
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
     if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:

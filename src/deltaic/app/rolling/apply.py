@@ -8,25 +8,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltaic.algebra.nodes import WEIGHT, State
+from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.run import timed
 from deltaic.app.refresh.sources import Source
 from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by
+from deltaic.app.refresh.why_full import view_reasons
 from deltaic.app.rolling.clock import AsOf, Clock, Moment
 from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.timed import TIME
-from deltaic.errors import ConcurrentRefresh, MissingError, TimeError
+from deltaic.errors import ConcurrentRefresh, MissingError, NotIncremental, TimeError
 from deltaic.plan.kept import KEPT, Body, interval_sql
 from deltaic.plan.steps import SourceRead
-from deltaic.store.log import Log
+from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot
-from deltaic.store.view import AGAIN
+from deltaic.store.view import AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
@@ -42,7 +44,15 @@ class Applier:
     def reaches(self, moment: Moment, at: int) -> bool:
         """Whether the kept delta goes from where the view is to a time."""
         kept = KeptDelta(self.warehouse, self.definition).now()
-        return kept is not None and kept.goes_from(moment.view_time) and at <= moment.still(kept.mark)
+        if kept is None or not kept.goes_from(moment.view_time) or at > moment.still(kept.mark):
+            return False
+        return self.edit_of(*self.planner.looked_at(self.definition)) is None
+
+    def edit_of(self, table: ViewTable, marked: Marked | None) -> Reason | None:
+        """What somebody else did to the view's table: the kept delta does not fit it any more."""
+        last = Progress.of(marked.commit) if marked else None
+        reasons = view_reasons(self.definition, marked, last, False, table.id)
+        return next((reason for reason in reasons if reason.code is Code.VIEW_EDITED), None)
 
     def apply(self, to: AsOf | None) -> Report:
         started = time.perf_counter()
@@ -90,6 +100,9 @@ class Applier:
         table, marked = self.planner.looked_at(self.definition)
         if marked is None or Progress.of(marked.commit) != moment.last:
             raise ConcurrentRefresh(f"{name} was refreshed meanwhile", hint=AGAIN)
+        edited = self.edit_of(table, marked)
+        if edited is not None:
+            raise NotIncremental(f"{name}: {edited}", hint="Refresh it: it is computed anew.")
         if pins == moment.versions(own):
             return Plan(self.definition, compiled, "noop", "none", (), reads, [], table, moment.last), reached
         reads[KEPT] = self.kept_read(kept, body, own, reached)

@@ -18,7 +18,6 @@ from deltaic.delta.timed import TIME
 from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone, MissingError, NotIncremental
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.rolling import Rolling
-from deltaic.store.log import last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.view import AGAIN, ViewTable
 
@@ -99,7 +98,7 @@ class KeptDelta:
     def now(self) -> Kept | None:
         """As its newest commit says."""
         table = self.table()
-        marked = last_commit_with_marker(table.log) if table.exists else None
+        marked = table.last_refresh() if table.exists else None
         last = Progress.of(marked.commit) if marked else None
         if last is None:
             return None

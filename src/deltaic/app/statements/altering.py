@@ -117,7 +117,7 @@ class Alteration:
         """What brings the view, as it is now, under the other query; None if it has to be computed anew."""
         before, (table, marked) = self.warehouse.compiled(self.old), self.planner.looked_at(self.old)
         change, way, last = altered(before, self.new), self.new.way, Progress.of(marked.commit) if marked else None
-        if change is None or last is None or not isinstance(way, Maintenance):
+        if change is None or last is None or not isinstance(way, Maintenance) or (marked and marked.harmed):
             return None
         if isinstance(change, AlteredColumns):
             return self.columns_plan(change, before, way, table, last)

@@ -372,7 +372,7 @@ class Executor:
         if not isinstance(self.catalog, LocalCatalog):
             return self.spark(sql)
         with self.warehouse.lock():
-            if self.catalog.is_gone(schema, name):
+            if self.catalog.lost_its_folder(schema, name):
                 self.catalog.let_go(schema, name)
             if statement.has_location:
                 result = self.warehouse.spark.sql(sql)
