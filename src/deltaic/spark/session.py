@@ -49,7 +49,7 @@ _LITERALLY = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escape
 # are still there. Deltaic reads what is there, and recomputes where something is gone.
 _ANY_VERSION = ("spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration", "false")
 
-# A file that is gone or cannot be read is an error, whatever the user's session makes of it: else rows would be missing.
+# A file that is gone or cannot be read is an error, whatever the session makes of it: else rows would be missing.
 _EVERY_FILE = (("spark.sql.files.ignoreMissingFiles", "false"), ("spark.sql.files.ignoreCorruptFiles", "false"))
 
 # A delta meets tables many times its size: sending it to where they are is cheaper than sorting both.
