@@ -186,7 +186,8 @@ DISTINCT_HISTORY = (
 )
 
 
-@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("use_rs", [True, False])
 def test_multiplicities(wh: Warehouse, use_rs: bool, pytestconfig: pytest.Config) -> None:
     """No old row of the source is read, and views above see none of the hidden ones."""
     wh.use_rs = use_rs
@@ -211,7 +212,8 @@ FROM range(0, 2000, 1, 1)""")
     Kept.refresh(views[4])
 
 
-@pytest.mark.parametrize("technique", ["auto", pytest.param("base", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("technique", ["auto", "base"])
 def test_a_null_group_that_comes_is_written_by_spark(wh: Warehouse, technique: str) -> None:
     """Delta's MERGE with deletion vectors fails over a NULL key that is to go and is not there."""
     wh.use_rs = False

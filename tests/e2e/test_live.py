@@ -117,6 +117,7 @@ def test_a_check_and_the_doctor(shop: Shop) -> None:
     assert PASSWORD not in told + str(found)
 
 
+@pytest.mark.long
 def test_exact_while_both_are_written_to(shop: Shop) -> None:
     wh, stop = shop.wh, Event()
 

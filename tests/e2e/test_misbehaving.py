@@ -39,8 +39,6 @@ from tests.e2e.misfortunes import (
     elsewhere,
 )
 
-QUICK = ("column added",)
-
 
 @dataclass(frozen=True)
 class Kept:
@@ -70,7 +68,8 @@ class Lane:
 LANES = (Lane("fed", feed=True), Lane("bare", feed=False))
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in CASES])
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
 def test_case(wh: Warehouse, name: str) -> None:
     wh.script("CREATE TABLE dim (k INT, name STRING); INSERT INTO dim VALUES (1, 'one'), (2, 'two'), (5, 'five')")
     case = CASES[name]

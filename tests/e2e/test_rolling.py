@@ -90,7 +90,7 @@ class Recorded:
     ("properties", "names"),
     [
         ("", ["joined", "grouped", "of_union"]),
-        (ROLLED, ["three"]),
+        pytest.param(ROLLED, ["three"], marks=pytest.mark.long),
         pytest.param("", ["with_itself", "by_key", "distinct_values", "three"], marks=pytest.mark.long),
         pytest.param(ROLLED, ["with_itself", "grouped", "joined"], marks=pytest.mark.long),
     ],
@@ -121,6 +121,7 @@ def test_any_time_up_to_the_mark(wh: Warehouse, properties: str, names: list[str
         recorded.check(name, moment.order.newest)
 
 
+@pytest.mark.long
 def test_a_step_is_as_large_as_it_is_told_to_be(wh: Warehouse) -> None:
     wh.script(TABLES)
     recorded = Recorded(wh, {"joined": VIEWS["joined"]})
@@ -142,6 +143,7 @@ def test_a_step_is_as_large_as_it_is_told_to_be(wh: Warehouse) -> None:
         wh.spark.conf.unset("spark.deltaic.propagateRows")
 
 
+@pytest.mark.long
 def test_refresh_as_of(wh: Warehouse) -> None:
     """Also of views whose delta has no times: their sources are read as they were."""
     wh.script(TABLES)
@@ -220,6 +222,7 @@ def test_a_kept_delta_begins_anew(wh: Warehouse) -> None:
         wh.apply("joined")
 
 
+@pytest.mark.long
 def test_a_past_that_is_gone(wh: Warehouse) -> None:
     """Files that VACUUM took, and log entries that a clean-up took: said clearly, and mended by a refresh."""
     wh.script(TABLES)
@@ -309,6 +312,7 @@ def test_the_service_keeps_views_at_their_lag(wh: Warehouse) -> None:
         wh.sql("CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.lag = 'soon') AS SELECT v FROM r")
 
 
+@pytest.mark.long
 def test_a_timestamp_means_what_was_committed_by_then(wh: Warehouse) -> None:
     """Also where only another view, over other sources, was looked at in between."""
     wh.script(TABLES)
@@ -337,6 +341,7 @@ def test_a_timestamp_means_what_was_committed_by_then(wh: Warehouse) -> None:
         wh.sql("CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.interval.nope = '1') AS SELECT v FROM r")
 
 
+@pytest.mark.long
 def test_nested_values_are_kept(wh: Warehouse) -> None:
     wh.script(TABLES)
     wh.sql("CREATE TABLE n (k INT, s STRUCT<p: INT, q: STRING>, l ARRAY<STRING>)")

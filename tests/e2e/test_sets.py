@@ -116,6 +116,7 @@ def test_a_key_in_the_view(wh: Warehouse) -> None:
         wh.sql(f"CREATE MATERIALIZED VIEW w TBLPROPERTIES (deltaic.key.d = 'id') AS {query}")
 
 
+@pytest.mark.long
 def test_a_view_that_has_another_key_than_before(wh: Warehouse) -> None:
     """Its table is the same; what it reads is not."""
     wh.script("CREATE TABLE s (a INT, b INT); INSERT INTO s VALUES (1, 1), (1, 2); CREATE TABLE t (a INT, c INT)")
@@ -134,6 +135,7 @@ def test_a_view_that_has_another_key_than_before(wh: Warehouse) -> None:
         view.check()
 
 
+@pytest.mark.long
 def test_values_that_are_equal_and_not_the_same(wh: Warehouse) -> None:
     """A zero and a negative one are grouped together: what is shown of them is not to be carried by groups."""
     wh.script("CREATE TABLE x (k INT, v DOUBLE, m VARIANT); CREATE TABLE y (k INT, w STRING)")
@@ -191,6 +193,7 @@ def test_hop_and_tri_hop(wh: Warehouse) -> None:
     check_all([hop, tri_hop])
 
 
+@pytest.mark.long
 def test_only_tri_hop_and_min_cost_hop(wh: Warehouse) -> None:
     """Examples 6.1 and 6.2."""
     wh.sql("CREATE TABLE link (s STRING, d STRING, c INT)")

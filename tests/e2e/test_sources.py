@@ -176,6 +176,7 @@ def test_texts_that_are_not_utf8(wh: Warehouse, use_rs: bool) -> None:
             view.refresh("incremental")
 
 
+@pytest.mark.long
 def test_char_columns_are_compared_as_spark_does(wh: Warehouse) -> None:
     wh.script("CREATE TABLE s (k INT, c CHAR(5), d CHAR(3)); INSERT INTO s VALUES (1, 'a', 'a'), (2, 'b', 'x')")
     conditions = {"a": "c = 'a'", "b": "c IN ('a', 'z')", "c": "c = d"}
@@ -189,6 +190,7 @@ def test_char_columns_are_compared_as_spark_does(wh: Warehouse) -> None:
     by_char.refresh("incremental")
 
 
+@pytest.mark.long
 def test_float_sums_do_not_drift(wh: Warehouse, keep: Keep) -> None:
     wh.sql("CREATE TABLE s (k INT, x DOUBLE)")
     wh.sql("INSERT INTO s SELECT id % 3, 1e15 * (id % 2) + 0.1 FROM range(300)")

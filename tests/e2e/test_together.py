@@ -92,6 +92,7 @@ def test_views_refreshed_together_read_a_change_once(wh: Warehouse) -> None:
     check_all(views)
 
 
+@pytest.mark.long
 def test_views_refreshed_together_read_a_change_once_by_spark(wh: Warehouse) -> None:
     wh.use_rs = False
     wh.script("CREATE TABLE s (k INT, v INT, `w-w` INT); INSERT INTO s VALUES (1, 1, 1), (2, 2, 2)")
@@ -109,6 +110,7 @@ def test_views_refreshed_together_read_a_change_once_by_spark(wh: Warehouse) -> 
     assert not [table for table in wh.spark.catalog.listTables("global_temp") if table.name.startswith("deltaic_")]
 
 
+@pytest.mark.long
 def test_views_refreshed_together_may_know_a_table_by_two_names_and_ages(wh: Warehouse) -> None:
     wh.use_rs = False
     wh.script("CREATE TABLE s (k INT, v INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
@@ -139,7 +141,8 @@ def test_a_view_that_cannot_be_refreshed_stops_only_those_that_read_it(wh: Wareh
     assert [row["refreshes"] for row in wh.views() if row["view"] == "default.above"] == [1]
 
 
-@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("use_rs", [True, False])
 def test_views_refreshed_together_compute_a_common_delta_once(wh: Warehouse, use_rs: bool) -> None:
     wh.use_rs = use_rs
     wh.spark.conf.set("spark.deltaic.commonRows", "0")

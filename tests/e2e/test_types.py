@@ -218,10 +218,8 @@ def shown(column: str, kind: DataType) -> str:
     return f"CAST({column} AS STRING)"
 
 
-QUICK = ("decimal(38, 18)",)
-
-
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in KINDS])
+@pytest.mark.long
+@pytest.mark.parametrize("name", KINDS)
 def test_a_type_everywhere(wh: Warehouse, name: str) -> None:
     kind = KINDS[name]
     set_up(wh, kind, feed=list(KINDS).index(name) % 2 == 0)

@@ -111,7 +111,8 @@ PARTITIONED = "SELECT s.id, s.k, s.name, s.d, u.w FROM s LEFT JOIN u ON s.k = u.
 MARKED = ["having"], ["project", "left join", "inner join", "group", "distinct", "union all", "window", "not in"]
 
 
-@pytest.mark.parametrize("kinds_marked", [MARKED[0], pytest.param(MARKED[1], marks=pytest.mark.long)], ids=["0", "1"])
+@pytest.mark.long
+@pytest.mark.parametrize("kinds_marked", MARKED, ids=["0", "1"])
 def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch, kinds_marked: list[str]) -> None:
     """As large views are: rows that go are marked in their files; in this process, and where the delta is Spark's."""
     wh.script(SETUP)
