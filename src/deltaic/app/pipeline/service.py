@@ -138,9 +138,8 @@ class Service:
                 return
             except ConcurrentRefresh:
                 raise
-            except (
-                DeltaicError
-            ) as problem:  # a source is another one, or its past is gone: a refresh says so, and recomputes
+            except DeltaicError as problem:
+                # a source is another one, its past is gone, or the view was edited: a refresh says so, and recomputes
                 _log.info("%s is refreshed as a whole: %s", definition.full_name, problem.what)
         if due:
             yield Refresher(self.warehouse).refresh(definition, full=False)
@@ -150,8 +149,8 @@ class Service:
         now = time.time()
         if definition.schedule is None:
             return behind.lag(now) >= target / 2
-        log = self.warehouse.view_table(definition).log
-        moved = log.commit(log.version()).timestamp or 0
+        marked = self.warehouse.view_table(definition).last_refresh()  # folding its files did not move it
+        moved = (marked.commit.timestamp if marked else None) or 0
         return now - moved / 1000 >= seconds_in(definition.schedule)
 
     def has_kept(self, definition: Definition) -> bool:

@@ -273,6 +273,12 @@ class Propagator:
                 f"{self.definition.full_name} cannot be propagated: {'; '.join(problems)}",
                 hint="Refresh the view: it is recomputed, and its kept delta begins anew.",
             )
+        recorded = [u.version for u in self.moment.order.between(self.moment.ids[key], span.after, span.upto)]
+        if recorded != list(range(old + 1, new + 1)):  # some were cleaned out of the log before anybody saw them
+            raise HistoryGone(
+                f"{self.definition.full_name} cannot be propagated: commits of {key} after version {old} are gone",
+                hint="Refresh the view: its kept delta begins anew.",
+            )
         versions = self.versions_in(key, span)
         return SourceRead(
             name, source.relation, old, new,
