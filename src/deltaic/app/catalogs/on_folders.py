@@ -1,0 +1,190 @@
+"""What the folders of a local warehouse tell: `<warehouse>/<schema>/<table>`, with links and live sources beside them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltaic.app.catalogs.catalog import CAPTURED, KEPT_DELTA, TIMES, Catalog
+from deltaic.app.catalogs.folders import discard, is_table
+from deltaic.app.catalogs.live import ENDING, LiveTable
+from deltaic.app.values.definition import PROPERTY, Definition, definition_in
+from deltaic.errors import DeltaicError, MissingError, NameProblem, SourceError
+from deltaic.store.log import Log
+from deltaic.store.log_readers import gap_in
+from deltaic.store.table import TableRef, table_at, table_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+LINK = ".link"
+
+
+class FolderCatalog(Catalog):
+    """Which tables and views there are. The folders are the catalog: nothing else has to be asked, or kept."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        super().__init__(spark)
+        self.root = root
+
+    def live(self, schema: str, name: str) -> LiveTable | None:
+        file = self.root / schema / f"{name}{ENDING}"
+        if file.parent.parent != self.root or file.name != f"{name}{ENDING}" or not file.is_file():
+            return None
+        return LiveTable.read(file, f"{schema}.{name}".lower(), str(self.hidden(CAPTURED, schema, name)[0].path))
+
+    def schemas(self) -> list[str]:
+        return sorted(
+            entry.name for entry in os.scandir(self.root) if entry.is_dir() and not entry.name.startswith(".")
+        )
+
+    def tables(self, schema: str) -> Iterator[tuple[str, Path]]:
+        """Name and folder of each Delta table; a link names a folder elsewhere."""
+        try:
+            entries = sorted(os.scandir(self.root / schema), key=lambda e: e.name)
+        except FileNotFoundError:  # the schema was dropped meanwhile
+            return
+        for entry in entries:
+            if entry.name.endswith(LINK) and entry.is_file():
+                target = _linked(Path(entry.path))
+                if target is not None and is_table(target):
+                    yield entry.name.removesuffix(LINK), target
+            elif entry.is_dir() and is_table(Path(entry.path)):
+                yield entry.name, Path(entry.path)
+
+    def folder(self, schema: str, name: str) -> Path:
+        """The folder of a table; Spark's names ignore case, folders may not."""
+        for there in self.schemas():
+            if there.lower() == schema.lower():
+                for found, folder in self.tables(there):
+                    if found.lower() == name.lower():
+                        return folder
+                return self.root / there / name
+        raise NameProblem(f"there is no schema {schema}", hint=f"CREATE SCHEMA {schema} makes one.")
+
+    def exists(self, schema: str, name: str) -> str | None:
+        found = super().exists(schema, name)
+        return found or ("a table that cannot be read" if self.is_there(schema, name) else None)
+
+    def is_view(self, ref: TableRef) -> bool:
+        """What cannot be read is none: nobody else is to stumble over it."""
+        try:
+            return PROPERTY in Log(ref, self.spark).snapshot().properties
+        except DeltaicError:
+            return False
+
+    def problem_of(self, schema: str, name: str, folder: Path) -> DeltaicError | None:
+        """Why a table, or the definition of the view that it is, cannot be read."""
+        try:
+            properties = Log(table_at(folder, f"{schema}.{name}"), self.spark).snapshot().properties
+            if PROPERTY in properties:
+                definition_in(properties, schema, name)
+        except DeltaicError as problem:
+            return problem
+        return None
+
+    def damaged(self) -> dict[tuple[str, str], DeltaicError]:
+        """Tables, too: what cannot be read does not say which of the two it is."""
+        folders = {(schema, name): folder for schema in self.schemas() for name, folder in self.tables(schema)}
+        problems = {
+            name: self.gap(table_at(folder, ".".join(name))) or self.problem_of(*name, folder)
+            for name, folder in folders.items()
+        }
+        return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def gap(self, ref: TableRef) -> SourceError | None:
+        """A commit that is gone since the log was read last."""
+        try:
+            missing = gap_in(str(ref.path), Log(ref, self.spark).version())
+        except SourceError as problem:
+            return problem
+        return None if missing is None else SourceError(f"{ref.name}: version {missing} is missing in its log")
+
+    def definition(self, schema: str, name: str) -> Definition:
+        """Of one that cannot be read, why."""
+        try:
+            return super().definition(schema, name)
+        except MissingError as missing:
+            there = self.is_there(schema, name)
+            problem = self.problem_of(schema, name, self.folder(schema, name)) if there else None
+            raise problem or missing from None
+
+    def is_gone(self, schema: str, name: str) -> bool:
+        """One that cannot be read is there."""
+        return super().is_gone(schema, name) and not self.is_there(schema, name)
+
+    def is_there(self, schema: str, name: str) -> bool:
+        """Whether a table has that name, readable or not."""
+        return any(there.lower() == schema.lower() for there in self.schemas()) and is_table(self.folder(schema, name))
+
+    def view_names(self) -> list[tuple[str, str]]:
+        return [
+            (schema, name)
+            for schema in self.schemas()
+            for name, folder in self.tables(schema)
+            if self.is_view(table_at(folder))
+        ]
+
+    def view_ref(self, schema: str, name: str) -> TableRef:
+        return table_at(self.folder(schema, name), f"{schema}.{name}")
+
+    def table_ref(self, schema: str, name: str) -> TableRef | None:
+        folder = self.folder(schema, name)
+        if is_table(folder):
+            problem = self.problem_of(folder.parent.name, folder.name, folder)
+            if problem is not None:
+                raise SourceError(problem.what, hint=problem.hint)
+            return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
+        if self.exists(schema, name):
+            return table_named(self.spark, (schema, name))
+        return None
+
+    def link_of(self, schema: str, name: str) -> Path | None:
+        links = (self.root / schema).glob(f"*{LINK}")
+        return next((link for link in links if link.name.removesuffix(LINK).lower() == name.lower()), None)
+
+    def is_linked(self, schema: str, name: str) -> bool:
+        """Whether the table is elsewhere."""
+        return self.link_of(schema, name) is not None
+
+    def hidden(self, kind: str, schema: str = "", name: str = "") -> tuple[TableRef, str | None]:
+        parts = [part.lower() for part in (kind, schema, name) if part]
+        return table_at(self.root.joinpath(".deltaic", *parts), f"{schema}.{name}'s {kind}" if name else kind), None
+
+    def hidden_folders(self) -> list[Path]:
+        """Those of Deltaic's own tables: of the warehouse, and of its views and live sources."""
+        own = self.root / ".deltaic"
+        return [*own.glob(TIMES), *own.glob(f"{KEPT_DELTA}/*/*"), *own.glob(f"{CAPTURED}/*/*")]
+
+    def is_abandoned(self, folder: Path) -> bool:
+        """Whether such a table was never made, or what it belongs to is gone."""
+        if not is_table(folder):
+            return True
+        schema, name = folder.parent.name, folder.name
+        if folder.parent.parent.name == CAPTURED:
+            return self.live(schema, name) is None
+        return folder.parent.parent.name == KEPT_DELTA and (schema, name) not in {
+            (there.lower(), table.lower()) for there in self.schemas() for table, _ in self.tables(there)
+        }
+
+    def discard_hidden(self, kind: str, schema: str, name: str) -> None:
+        folder = Path(str(self.hidden(kind, schema, name)[0].path))
+        if folder.exists():
+            self.discard(folder)
+
+    def discard(self, folder: Path) -> None:
+        discard(self.root, folder)
+
+
+def _linked(file: Path) -> Path | None:
+    """Where a table elsewhere is; None if the file does not tell."""
+    try:
+        return Path(json.loads(file.read_text("utf-8"))["location"])
+    except (ValueError, KeyError, TypeError):
+        _log.warning("%s does not say where its table is", file)
+        return None
