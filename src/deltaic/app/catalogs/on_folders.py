@@ -1,4 +1,4 @@
-"""What the folders of a local warehouse tell: `<warehouse>/<schema>/<table>`, with links and live sources beside them."""
+"""What the folders of a local warehouse tell: `<warehouse>/<schema>/<table>`, links and live sources."""
 
 from __future__ import annotations
 
