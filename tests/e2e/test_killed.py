@@ -71,6 +71,7 @@ def test_killed_at_each_step(prepared: Path) -> None:
     assert kills == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("view", "use_rs"),
     [

@@ -179,6 +179,7 @@ def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
     shop.check("joined")
 
 
+@pytest.mark.long
 def test_captured_changes_that_all_readers_are_past_are_forgotten(shop: Shop) -> None:
     wh = shop.wh
     for name in ("joined", "grouped"):

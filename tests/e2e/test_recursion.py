@@ -171,6 +171,7 @@ def test_graphs_whose_edges_come_and_go(wh: Warehouse, graph: str) -> None:
             check(g, name)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["unblocked", pytest.param("alternating", marks=pytest.mark.long)])
 def test_rounds_by_spark(wh: Warehouse, name: str) -> None:
     g, chance = Graph(wh, GRAPHS["scale_free"]), random.Random(1)
@@ -411,6 +412,7 @@ def test_an_alter_that_fails_changes_nothing(wh: Warehouse) -> None:
     check(g, "closure")
 
 
+@pytest.mark.long
 def test_texts_that_look_like_columns_and_types_that_do_not_match(wh: Warehouse) -> None:
     wh.script("CREATE TABLE e (s INT, d INT, k STRING); CREATE TABLE g (a STRING, b INT)")
     wh.sql("INSERT INTO e VALUES (1, 2, '#1'), (2, 3, '#1'), (3, 4, '#2'), (4, 5, '#2')")
@@ -434,6 +436,7 @@ def test_texts_that_look_like_columns_and_types_that_do_not_match(wh: Warehouse)
     assert difference([(n,) for n in range(1, 6)], rows(wh, "SELECT * FROM z")) is None
 
 
+@pytest.mark.long
 def test_views_refreshed_together_have_predicates_of_their_own(wh: Warehouse) -> None:
     g = Graph(wh, GRAPHS["chain"])
     top = "SELECT a.x, b.y FROM path a JOIN path b ON a.y = b.x"

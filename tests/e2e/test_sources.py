@@ -159,6 +159,7 @@ def test_vacuumed_history_recomputes(wh: Warehouse, keep: Keep) -> None:
     wh.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = true")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_texts_that_are_not_utf8(wh: Warehouse, use_rs: bool) -> None:
     """Spark's strings hold any bytes; delta-rs cannot read them, and the change feed has others for them."""

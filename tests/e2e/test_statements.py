@@ -143,6 +143,7 @@ def test_a_view_that_recomputes_says_why(small: Warehouse) -> None:
     )
 
 
+@pytest.mark.long
 def test_odd_names(wh: Warehouse) -> None:
     wh.sql(
         "CREATE TABLE t (`a b` INT, `c.d` STRING, `select` INT, `ü'\"` INT)"

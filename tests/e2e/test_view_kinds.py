@@ -170,6 +170,7 @@ def test_empty_tables(wh: Warehouse) -> None:
         view.refresh()
 
 
+@pytest.mark.long
 def test_a_small_view_that_is_recomputed_is_written_without_spark(wh: Warehouse) -> None:
     wh.script("CREATE TABLE t (k INT, s STRING); INSERT INTO t VALUES (1, 'a'), (2, NULL), (3, 'c')")
     top = Kept(wh, "top", "SELECT k, s FROM t ORDER BY k DESC LIMIT 2", "PARTITIONED BY (s)")
