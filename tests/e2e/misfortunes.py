@@ -80,6 +80,11 @@ def vacuumed(wh: Warehouse, table: str) -> None:
     wh.sql(f"SET {setting} = true")
 
 
+def feed_files_gone(wh: Warehouse, table: str) -> None:
+    """What only the change feed needs is away; the files of both versions are there."""
+    shutil.rmtree(folder_of(wh, table) / "_change_data", ignore_errors=True)
+
+
 def folder_of(wh: Warehouse, table: str) -> Path:
     return Path(str(wh.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"]).removeprefix("file:"))
 
@@ -252,6 +257,10 @@ CASES: dict[str, Case] = {
         "CREATE OR REPLACE TABLE {s} AS SELECT 1 AS k, 2 AS v, 'n' AS note, 'o' AS spare, 3 AS fresh",
         every("SOURCE_REPLACED"),
     ),
+    "replaced where it is": Case(
+        f"REPLACE TABLE {{s}} ({COLUMNS}) USING delta; INSERT INTO {{s}} (k, v) VALUES (1, 3), (8, 80)",
+        every("SOURCE_REPLACED"),
+    ),
     "overwritten": Case("INSERT OVERWRITE {s} SELECT k, v + 1, note, spare FROM {s} WHERE v > 4"),
     "partition replaced": Case(
         "INSERT INTO {s} REPLACE WHERE k = 1 SELECT 1 AS k, 99 AS v, 'r' AS note, 'r' AS spare;"
@@ -267,6 +276,7 @@ CASES: dict[str, Case] = {
     # history
     "vacuumed": Case(vacuumed, every("HISTORY_GONE"), before="UPDATE {s} SET v = v + 1 WHERE k = 1"),
     "log cleaned": Case(cleaned, every("HISTORY_GONE")),
+    "feed files gone": Case(feed_files_gone, before="UPDATE {s} SET v = v + 1 WHERE k = 1"),
     "feed off": Case("ALTER TABLE {s} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"),
     "feed off and on": Case(
         "ALTER TABLE {s} SET TBLPROPERTIES (delta.enableChangeDataFeed = false); DELETE FROM {s} WHERE k = 3;"

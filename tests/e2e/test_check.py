@@ -284,6 +284,11 @@ def test_a_rebuild_that_is_killed_leaves_what_was_there(wh: Warehouse) -> None:
     with deltaic.open(root) as again:
         assert not aside.exists()
         assert check(again, "v").right
+        table, away = place.parent / "s", root / ".deltaic" / "away" / "default" / "s"
+        away.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(table, away)  # a table of Spark's own, whose name somebody else took
+    with deltaic.open(root):
+        assert (away / "_delta_log").is_dir(), "it was whole"
 
 
 def test_a_damaged_definition_is_found_in_the_log(wh: Warehouse) -> None:
@@ -293,10 +298,11 @@ def test_a_damaged_definition_is_found_in_the_log(wh: Warehouse) -> None:
         "ALTER TABLE {t} SET TBLPROPERTIES ('deltaic.definition' = '{{\"format\": 2')",
         "ALTER TABLE {t} SET TBLPROPERTIES ('deltaic.definition' = '{{}}')",
         "ALTER TABLE {t} UNSET TBLPROPERTIES ('deltaic.definition')",
+        "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1 AS mine",
     ):
         relation = wh.view_table(wh.definition("v")).ref.relation
         wh.spark.sql(statement.format(t=relation))
-        if "UNSET" not in statement:
+        if " SET " in statement:
             assert check(wh, "v").verdict == "damaged"
         done: Repair = wh.repair("v")
         assert (done.action, done.after.verdict) == ("rebuilt", "equal"), statement

@@ -255,10 +255,13 @@ class ViewTable:
     def next_refresh(self) -> int:
         """The number of the next refresh: one more than the last one's or, if no commit tells that, one that none can
         have had. A refresh is a commit, and the first, of version 0, has number 1."""
-        newest = self._newest()
-        marked = last_commit_with_marker(self.log) if newest >= 0 else None
-        last = Progress.of(marked.commit) if marked else None
-        return last.refresh + 1 if last else newest + 2
+        last = self.newest_progress()
+        return last.refresh + 1 if last else self._newest() + 2
+
+    def newest_progress(self) -> Progress | None:
+        """What the newest commit of Deltaic's says, whoever looks at the table next."""
+        marked = last_commit_with_marker(self.log) if self._newest() >= 0 else None
+        return Progress.of(marked.commit) if marked else None
 
     def _newest(self) -> int:
         try:

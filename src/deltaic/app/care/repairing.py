@@ -18,6 +18,7 @@ from deltaic.app.values.definition import PROPERTY, Definition, definition_in
 from deltaic.app.values.report import DAMAGED, Check, Repair
 from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, SourceError, UnsupportedError
 from deltaic.store.damage import properties_in
+from deltaic.store.log import Log
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
@@ -117,6 +118,7 @@ class Repairer:
         self.catalog.hide(*name)
         self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
         if isinstance(problem, DefinitionDamaged):
+            self.let_columns_change(name)
             executor.materialize(definition, None, replacing=True)
         else:
             if folder.parent.parent != self.catalog.root:
@@ -124,6 +126,15 @@ class Repairer:
             with set_aside(self.catalog.root, folder):
                 executor.materialize(definition, {}, replacing=False)
         return self.catalog.definition(definition.schema, definition.name)
+
+    def let_columns_change(self, name: Name) -> None:
+        """Somebody made the table anew. Where it has a change feed, Delta does not let columns be stored otherwise."""
+        ref = self.catalog.view_ref(*name)
+        properties = Log(ref).snapshot().properties
+        if "delta.columnMapping.mode" not in properties and properties.get("delta.enableChangeDataFeed") == "true":
+            self.warehouse.spark.sql(
+                f"ALTER TABLE {ref.relation} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"
+            )
 
     def left_in(self, folder: Path, name: Name, problem: DeltaicError) -> Definition:
         for properties in properties_in(folder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,6 +11,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from deltaic.store.lock import refresh_lock
+
+_log = logging.getLogger(__name__)
+_BROKEN, _WHOLE = "aside", "away"
+"""Where tables are that make room for others."""
 
 
 def is_table(folder: Path) -> bool:
@@ -30,10 +35,10 @@ def discard(root: Path, folder: Path) -> None:
 
 
 @contextmanager
-def set_aside(root: Path, folder: Path) -> Iterator[None]:
-    """Makes room for a table that replaces a broken one; unless it is there in the end, the broken one is back. Under
-    the warehouse's lock."""
-    aside = _aside(root) / folder.parent.name / folder.name
+def set_aside(root: Path, folder: Path, *, broken: bool = True) -> Iterator[None]:
+    """Makes room for a table that replaces a broken one, or only for a moment; unless another table is there in the
+    end, it is back. Under the warehouse's lock."""
+    aside = root / ".deltaic" / (_BROKEN if broken else _WHOLE) / folder.parent.name / folder.name
     aside.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(aside)
     try:
@@ -44,18 +49,21 @@ def set_aside(root: Path, folder: Path) -> Iterator[None]:
 
 def put_back(root: Path) -> None:
     """Ends what a process that was killed did not end: either the new table is there, or the old one is."""
-    if not any(_aside(root).glob("*/*")):
+    if not any(True for _ in _all_aside(root)):
         return
     with refresh_lock(root / ".deltaic" / "lock"):
-        for aside in _aside(root).glob("*/*"):
+        for aside in list(_all_aside(root)):
             place = root / aside.parent.name / aside.name
-            if is_table(place):
+            if not is_table(place):
+                if place.exists():
+                    discard(root, place)
+                aside.rename(place)
+            elif aside.parent.parent.name == _BROKEN:
                 discard(root, aside)
-                continue
-            if place.exists():
-                discard(root, place)
-            aside.rename(place)
+            else:
+                _log.warning("%s is another table than the one that Spark made there, which is in %s", place, aside)
 
 
-def _aside(root: Path) -> Path:
-    return root / ".deltaic" / "aside"
+def _all_aside(root: Path) -> Iterator[Path]:
+    for kind in (_BROKEN, _WHOLE):
+        yield from (root / ".deltaic" / kind).glob("*/*")

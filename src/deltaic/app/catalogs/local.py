@@ -203,7 +203,7 @@ class LocalCatalog(FolderCatalog):
             self.drop_name(schema, name)
             return
         with refresh_lock(self.root / ".deltaic" / "lock"):
-            with set_aside(self.root, folder):
+            with set_aside(self.root, folder, broken=False):
                 self.drop_name(schema, name)
             self.tell()
 

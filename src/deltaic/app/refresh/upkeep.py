@@ -31,10 +31,21 @@ def with_vacuum(progress: Progress, last: Progress | None, hours: float) -> Prog
     """The commit with the time of the newest vacuum; that is its own, if one is due."""
     if not hours:
         return progress
-    now, told = progress.figures[_STARTED], last.figures if last else {}
-    before = told.get(_VACUUMED, told.get(_STARTED))
-    due = not isinstance(before, int) or now - before >= hours * _HOUR
+    now, before = progress.figures[_STARTED], _vacuumed(last)
+    due = before is None or now - before >= hours * _HOUR
     return replace(progress, figures={**progress.figures, _VACUUMED: now if due else before})
+
+
+def with_last_vacuum(progress: Progress, last: Progress | None) -> Progress:
+    """A commit that no vacuum follows, of a view that may have been vacuumed before."""
+    before = _vacuumed(last)
+    return progress if before is None else replace(progress, figures={**progress.figures, _VACUUMED: before})
+
+
+def _vacuumed(last: Progress | None) -> int | None:
+    told = last.figures if last else {}
+    before = told.get(_VACUUMED, told.get(_STARTED))
+    return before if isinstance(before, int) else None
 
 
 def is_vacuumed_by(progress: Progress) -> bool:
@@ -56,7 +67,8 @@ class Upkeep:
 
     def is_time_to_fold(self, number: int) -> bool:
         """Files may be many for a reason that folding does not end: it is not tried every time."""
-        return number % max(1, self.settings.fold_files // 2) == 0
+        files = self.settings.fold_files
+        return files > 0 and number % max(1, files // 2) == 0
 
     def is_scattered(self, table: ViewTable) -> bool:
         return upkeep.small_files(table.log.snapshot()) > self.settings.fold_files

@@ -22,6 +22,7 @@ from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.decide import Plan, Planner, first_reads
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.stored import create_sql, depth_of, progress_of, same_columns, stored_view, write_step
+from deltaic.app.refresh.upkeep import with_last_vacuum
 from deltaic.app.values.definition import PROPERTY, Definition
 from deltaic.delta.dred import AlteredRules
 from deltaic.plan.branches import AlteredBranches, branch_delta, branches
@@ -144,6 +145,7 @@ class Alteration:
             reasons=(),
             depth=depth_of(last),
         )
+        progress = with_last_vacuum(progress, last)
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
         if program is None:
             return Plan(
@@ -171,6 +173,7 @@ class Alteration:
         steps: list[Step] = [WriteView(title, create_sql(self.new, table, query), whole=True)]
         told = _told(change)
         progress = progress_of(self.new, states, last.refresh + 1, mode="incremental", technique=told, reasons=())
+        progress = with_last_vacuum(progress, last)
         return Plan(self.new.definition, self.new, "incremental", told, (), reads, steps, table, progress)
 
     def unchanged(self, key: str, read: SourceRead, before: Compiled) -> SourceRead:

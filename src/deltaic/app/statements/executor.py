@@ -17,6 +17,7 @@ from deltaic.app.refresh.contest import again_if_beaten, contested
 from deltaic.app.refresh.decide import Planner, first_reads
 from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.stored import create_sql, progress_of, recompute_sql, with_depth
+from deltaic.app.refresh.upkeep import with_last_vacuum
 from deltaic.app.statements.altering import altered_definition
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.names import check_name
@@ -202,12 +203,14 @@ class Executor:
         # Its number comes before the sources' versions: whoever brings the view to later ones meanwhile takes it.
         planner = Planner(self.warehouse)
         table = planner.looked_at(old)[0] if old else self.warehouse.view_table(definition)
+        last = table.newest_progress() if replacing else None
         number = table.next_refresh() if replacing else 1
         states = planner.states(compiled, {})
         reads = first_reads(compiled, states)
         priced = isinstance(compiled.way, Maintenance) and compiled.way.recursion is None
         prices = first_price(compiled.way, reads) if priced and isinstance(compiled.way, Maintenance) else None
         progress = progress_of(compiled, states, number, mode="full", technique="recompute", reasons=(), prices=prices)
+        progress = with_last_vacuum(progress, last)
         sql = create_sql(
             compiled,
             table,
