@@ -1,5 +1,6 @@
 """Sweeping up after killed processes, without Spark."""
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from deltaic.app.catalogs.folders import is_table, put_back, set_aside
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.catalogs.unfinished import sweep, write_whole
 from deltaic.store.lock import refresh_lock
@@ -127,3 +129,34 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(Killed):
         write_whole(tmp_path / "f", "two")
     assert (tmp_path / "f").read_text() == "one"
+
+
+def test_a_note_that_tells_of_something_else_does_nothing(catalog: LocalCatalog, tmp_path: Path) -> None:
+    """Whoever sent the warehouse may have written it."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    catalog.notes.folder.mkdir()
+    for number, place in enumerate((str(mine), "default/../mine", "mine", "..")):
+        (catalog.notes.folder / f"{number}.json").write_text(json.dumps({"table": place}))
+    (catalog.notes.folder / "cut.json").write_text("")
+    elsewhere = tmp_path.parent / f"{tmp_path.name}_elsewhere"
+    (elsewhere / "default" / "t").mkdir(parents=True)
+    (catalog.root / ".deltaic" / "kept").symlink_to(elsewhere)
+    sweep(catalog)
+    assert mine.is_dir()
+    assert (elsewhere / "default" / "t").is_dir()
+    assert not (catalog.notes.folder / "cut.json").exists()
+
+
+def test_what_was_set_aside_comes_back(catalog: LocalCatalog) -> None:
+    place = catalog.root / "other" / "t"
+    write_deltalake(catalog.root / ".deltaic" / "away" / "other" / "t" / "1", ROWS)
+    put_back(catalog.root)
+    assert is_table(place)
+    whole = catalog.root / ".deltaic" / "away" / "other" / "t" / "2"
+    write_deltalake(whole, ROWS)
+    put_back(catalog.root)
+    assert is_table(whole), "another table has its place"
+    with set_aside(catalog.root, place, broken=False):
+        assert not place.exists()
+    assert is_table(place)

@@ -19,6 +19,7 @@ from deltaic.app.values.definition import PROPERTY
 from deltaic.errors import (
     DefinitionDamaged,
     DeltaicError,
+    MissingError,
     NameProblem,
     ParseError,
     UnsupportedError,
@@ -116,6 +117,9 @@ def test_paths_do_not_climb_out_of_the_warehouse(t: Warehouse, tmp_path: Path) -
     assert [p.name for p in (tmp_path / "wh").iterdir() if p.name.lower() == "mixed"] == ["Mixed"]
     with pytest.raises(DeltaicError, match="already"):
         t.sql("CREATE MATERIALIZED VIEW mixed.V AS SELECT k FROM t")
+    t.sql("CREATE MATERIALIZED VIEW `umsätze` AS SELECT k FROM t")
+    with pytest.raises(DeltaicError, match=r"default\.umsätze has that name already"):
+        t.sql("CREATE MATERIALIZED VIEW mixed.`umsätze` AS SELECT k + 1 AS k FROM t")
 
 
 def test_what_is_elsewhere_stays_when_its_name_goes(t: Warehouse, tmp_path: Path) -> None:
@@ -129,6 +133,19 @@ def test_what_is_elsewhere_stays_when_its_name_goes(t: Warehouse, tmp_path: Path
         again.sql("DROP TABLE linked")
         again.sql("DROP TABLE far")
     assert (tmp_path / "far" / "_delta_log").is_dir()
+    with deltaic.open(tmp_path / "wh") as again:
+        again.sql("CREATE MATERIALIZED VIEW v AS SELECT k FROM t")
+    with deltaic.open(tmp_path / "other") as other:  # another warehouse's view is a table here
+        other.sql(f"CREATE TABLE v USING delta LOCATION '{tmp_path / 'wh' / 'default' / 'v'}'")
+        assert (other.views(), other.refresh(), other.check()) == ([], [], [])
+        with pytest.raises(MissingError):
+            other.sql("DROP MATERIALIZED VIEW v")
+        with pytest.raises(DeltaicError):
+            other.repair("v")
+        other.sql("DROP TABLE v")
+    with deltaic.open(tmp_path / "wh") as again:
+        assert again.refresh()
+        assert rows(again, "SELECT count(*) FROM v") == [(2,)]
     (tmp_path / "wh" / "default" / "broken.link").write_text("{")
     with deltaic.open(tmp_path / "wh") as again:
         assert rows(again, "SELECT count(*) FROM t") == [(2,)]

@@ -213,6 +213,7 @@ def test_a_folder_that_no_catalog_knows(remote: Warehouse, tmp_path: Path) -> No
     remote.sql("CREATE MATERIALIZED VIEW n AS SELECT 1 / k AS x FROM s")
 
 
+@pytest.mark.local
 def test_a_folder_of_the_users_own_stays(wh: Warehouse, tmp_path: Path) -> None:
     own = tmp_path / "wh" / "default" / "m" / "notes.txt"
     own.parent.mkdir()

@@ -12,6 +12,7 @@ import deltaic
 from deltaic import Check, Report, Warehouse
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.catalogs.unfinished import Notes
+from deltaic.app.pipeline.service import Service
 from deltaic.app.rolling.clock import Clock
 from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark
@@ -21,6 +22,7 @@ from tests.e2e.conftest import killed_in, rows
 from tests.lab.oracle import difference
 from tests.store.postgres_server import PASSWORD, Database, postgres
 
+pytestmark = pytest.mark.local
 VIEWS = {
     "joined": "SELECT c.name, o.id, o.price FROM orders o JOIN cust c ON o.cust = c.id",
     "grouped": "SELECT c.name, sum(o.price) AS total, count(*) AS n, max(o.note) AS m FROM orders o"
@@ -93,6 +95,17 @@ def test_views_over_both(shop: Shop) -> None:
         assert report.mode == "incremental", report
         shop.check(name)
         assert PASSWORD not in wh.explain(name) + str(report) + str(wh.history(name))
+    shop.database.run("INSERT INTO orders VALUES (1001, 4, 6.5, 'all')")
+    reports = wh.refresh()
+    assert isinstance(reports, list)
+    assert {report.mode for report in reports} == {"incremental"}, "what is there by now"
+    for name in VIEWS:
+        shop.check(name)
+    shop.database.run("INSERT INTO orders VALUES (1002, 4, 7.5, 'served')")
+    assert len(list(Service(wh, 0.0).round(Event()))) == len(VIEWS)
+    for name in VIEWS:
+        shop.check(name)
+    wh.sql("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM ORDERS")
     with pytest.raises(Exception, match="read it there, or by a materialized view"):
         wh.sql("SELECT * FROM orders").collect()
     with pytest.raises(ExistsError):

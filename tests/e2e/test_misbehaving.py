@@ -269,11 +269,13 @@ def test_sources_that_are_no_delta_tables(wh: Warehouse, tmp_path: Path) -> None
     wh.spark.range(2).write.parquet(str(tmp_path / "p"))
     wh.script(f"CREATE TABLE d (id INT); CREATE TABLE p USING parquet LOCATION '{tmp_path / 'p'}'")
     wh.sql("CREATE VIEW w AS SELECT * FROM d")
+    wh.spark.range(1).createOrReplaceTempView("passing")
     refused = {
         "p": ("is not a Delta table but parquet", "CONVERT TO DELTA"),
         f"parquet.`{tmp_path / 'p'}`": ("is not a Delta table", "CONVERT TO DELTA"),
         f"delta.`{tmp_path / 'p'}`": ("is not a Delta table", "CONVERT TO DELTA"),
         "w": ("is a view of Spark's", "materialized view"),
+        "passing": ("is not a Delta table or a materialized view", "materialized view"),
     }
     for source, (what, advice) in refused.items():
         with pytest.raises(SourceError) as error:

@@ -189,6 +189,20 @@ def test_a_warehouse_survives_closing(spark: object, tmp_path: Path) -> None:
         stamps = {row[1] for row in rows(wh, "SELECT * FROM other.v")}
         assert stamps == {"2024-01-01 09:00:00"}, "the settings of the creator hold"
         assert rows(wh, "SELECT * FROM other.o") == []
+        wh.sql("INSERT INTO other.o VALUES (7)")
+    with deltaic.open(tmp_path / "w") as wh:
+        assert rows(wh, "SELECT * FROM other.o") == [(7,)], "Spark deletes the folder of a schema that is dropped"
+        wh.sql("CREATE SCHEMA third")
+        wh.spark.range(2).write.format("delta").saveAsTable("third.made")
+        with pytest.raises(UnsupportedError, match="has no other location"):
+            wh.sql(f"CREATE SCHEMA fourth LOCATION '{tmp_path / 'fourth'}'")
+        with pytest.raises(DependencyError, match="is not empty: there is made"):
+            wh.sql("DROP SCHEMA third CASCADE")
+    with deltaic.open(tmp_path / "w") as wh:
+        assert rows(wh, "SELECT count(*) FROM third.made") == [(2,)]
+        wh.sql("DROP TABLE third.made")
+        wh.sql("DROP SCHEMA third")
+    assert sorted(path.name for path in (tmp_path / "w").iterdir()) == [".deltaic", "default", "other"]
 
 
 def test_a_session_of_the_users_own(spark: object, tmp_path: Path) -> None:

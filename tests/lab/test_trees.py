@@ -31,7 +31,7 @@ def test_equation_7() -> None:
     """n terms: 2|R1'| + |R2| + |R2'| + 2|R3| + the changes."""
     new, old, change = THREE.new, THREE.old, THREE.change
     expected = 2 * new[0] + old[1] + new[1] + 2 * old[2] + sum(change)
-    assert cost(singletons(THREE, range(3)), THREE) == expected
+    assert cost(singletons(range(3)), THREE) == expected
 
 
 def test_equation_8() -> None:
@@ -45,7 +45,7 @@ def test_figure_1() -> None:
     """Theorem 2: a relation is read once less than its part has siblings, from the leaf up to the root."""
     six = Sizes([1.0] * 6, [1.0] * 6, [1.0] * 6, {})
     assert accesses(tree(tree(tree(0, 1), 2, tree(3, 4)), 5), six) == [4, 4, 3, 4, 4, 1]
-    assert accesses(singletons(six, range(6)), six) == [5] * 6
+    assert accesses(singletons(range(6)), six) == [5] * 6
 
 
 def test_figure_2_the_large_relation_is_read_once() -> None:

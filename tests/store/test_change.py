@@ -225,10 +225,6 @@ def test_a_deletion_vector_on_an_unchanged_file_is_a_change(spark: SparkSession,
     check(spark, log, "files", 0)
 
 
-def files_read(spark: SparkSession, sql: str) -> set[str]:
-    return set(spark.sql(sql).inputFiles())
-
-
 def test_files_are_skipped_by_partition_and_by_range(spark: SparkSession, tmp_path: Path) -> None:
     log = make_table(spark, tmp_path / "t", feed=False)
     for first in (0, 100, 200):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deltaic.errors import HistoryGone
@@ -69,3 +70,10 @@ def test_properties_are_found_in_checkpoints(table: Path) -> None:
     (checkpoint,) = (table / "_delta_log").glob("*.checkpoint*.parquet")
     checkpoint.write_bytes(b"garbage")
     assert list(properties_in(table)) == []
+
+
+def test_what_a_garbled_log_says_of_properties(table: Path) -> None:
+    log = table / "_delta_log"
+    (log / f"{3:020}.json").write_text('{"metaData": null}\n{"metaData": {"configuration": null}}\n')
+    pq.write_table(pa.table({"other": [1]}), log / f"{4:020}.checkpoint.parquet")
+    assert [found.get(PROPERTY) for found in properties_in(table)][-2:] == ["interval 2 days", "interval 1 day"]

@@ -142,11 +142,13 @@ def test_a_batch_is_bounded_and_has_whole_transactions(database: Database, tmp_p
     with short(database, tmp_path / "log", way) as capture:
         for number in range(6):
             database.run(f"INSERT INTO t SELECT {number}, i FROM generate_series(1, 50) i")
-        sizes = []
+        sizes, complete = [], []
         for _ in range(10):
-            capture.step(limit=80)
+            complete.append(all(mark.complete for mark in capture.step(limit=80)))
             sizes.append(logged(tmp_path / "log").num_rows)
         assert sizes == [100, 200, 300, 300, 300, 300, 300, 300, 300, 300]
+        assert complete[:2] == [False, False]
+        assert complete[3:] == [True] * 7
 
 
 @both_ways

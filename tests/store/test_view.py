@@ -25,7 +25,7 @@ from deltaic.store.progress import Progress, SourceState
 from deltaic.store.quoting import quoted
 from deltaic.store.table import table_at
 from deltaic.store.view import ViewTable
-from deltaic.store.write_sql import OP, keys_as_literals
+from deltaic.store.write_sql import OP
 from tests.store.tables import arrow_rows, comparable
 
 SOURCES = {"default.sales": SourceState(7, "an-id", "id BIGINT")}
@@ -58,7 +58,7 @@ def by_spark(spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequ
     arrow_to_spark(spark, artifact, schema).createOrReplaceTempView("artifact")
     columns = [name for name in artifact.column_names if name != OP]
     if -1 in artifact[OP].to_pylist():
-        sql = view.merge_sql("artifact", key, columns, keys_as_literals(artifact, key))
+        sql = view.merge_sql("artifact", key, columns)
     else:
         sql = view.append_sql("artifact", columns)
     return view.apply_spark(spark, sql, progress(number))

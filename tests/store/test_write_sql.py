@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import datetime as dt
-
-import pyarrow as pa
-
 from deltaic.store.quoting import quoted, rs_quoted, text_literal
-from deltaic.store.write_sql import OP, append_sql, create_sql, keys_as_literals, merge_sql, overwrite_sql
+from deltaic.store.write_sql import append_sql, create_sql, merge_sql, overwrite_sql
 
 
 def test_nothing_escapes_from_a_name_or_a_text() -> None:
@@ -16,10 +12,9 @@ def test_nothing_escapes_from_a_name_or_a_text() -> None:
 
 
 def test_replace_by_key() -> None:
-    assert merge_sql("`s`.`v`", "artifact", ["k"], ["k", "sum(v)"], "x IN (1)") == (
+    assert merge_sql("`s`.`v`", "artifact", ["k"], ["k", "sum(v)"]) == (
         "MERGE INTO `s`.`v` AS `__deltaic_target` USING artifact AS `__deltaic_source`\n"
-        "ON `__deltaic_source`.`__deltaic_op` = -1 AND `__deltaic_target`.`k` <=> `__deltaic_source`.`k`"
-        " AND x IN (1)\n"
+        "ON `__deltaic_source`.`__deltaic_op` = -1 AND `__deltaic_target`.`k` <=> `__deltaic_source`.`k`\n"
         "WHEN MATCHED THEN DELETE\n"
         "WHEN NOT MATCHED AND `__deltaic_source`.`__deltaic_op` = 1 THEN INSERT (`k`, `sum(v)`)\n"
         "VALUES (`__deltaic_source`.`k`, `__deltaic_source`.`sum(v)`)"
@@ -50,23 +45,3 @@ def test_create() -> None:
         "'delta.enableChangeDataFeed' = 'false', 'a\\'' = 'b')\n"
         "AS SELECT 1 AS k"
     )
-
-
-def keys(array: pa.Array) -> str | None:
-    table = pa.table({OP: pa.array([-1] * (len(array) - 1) + [1], pa.int32()), "k": array})
-    return keys_as_literals(table, ["k"], limit=3)
-
-
-def test_keys_as_literals() -> None:
-    column = "`__deltaic_target`.`k`"
-    assert keys(pa.array([1, 2, 2, 9])) == f"({column} IN (1, 2))"
-    assert keys(pa.array([1, None, 9])) == f"({column} IN (1) OR {column} IS NULL)"
-    assert keys(pa.array([None, 9])) == f"({column} IS NULL)"
-    assert keys(pa.array(["it's", "x"])) == f"({column} IN ('it\\'s'))"
-    assert keys(pa.array([dt.date(1, 2, 3), dt.date(2024, 1, 1)])) == f"({column} IN (DATE'0001-02-03'))"
-
-
-def test_keys_that_literals_would_not_help_or_would_lose() -> None:
-    assert keys(pa.array([0.0, 1.0])) is None
-    assert keys(pa.array([1, 2, 3, 4, 5])) is None
-    assert keys(pa.array([9])) is None

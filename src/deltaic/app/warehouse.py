@@ -244,7 +244,7 @@ class Warehouse:
         return [*(status for status in found if status), *(damaged_status(*pair) for pair in damaged.items())]
 
     def history(self, name: str) -> list[dict[str, Any]]:
-        """The commits of a view's table, newest first, with what each refresh said of itself."""
+        """The newest 100 commits of a view's table, newest first, with what each refresh said of itself."""
         return history_of(Log(self.catalog.view_ref(*self.catalog.found(*self.split(name))), self.spark))
 
     def check(
@@ -303,10 +303,11 @@ class Warehouse:
     def capture(self, definition: Definition) -> None:
         """Bring the captured logs of a view's live sources up to now."""
         last = self.last_progress(definition)
-        for key in last.sources if last else ():
-            live = self.live(key)
-            if live is not None:
-                self.captures.step(live)
+        found = [live for key in (last.sources if last else ()) if (live := self.live(key)) is not None]
+        if found:
+            with self.lock():
+                for live in found:
+                    self.captures.step(live)
 
     def live(self, key: str) -> LiveTable | None:
         return None if key.startswith("delta.`") else self.catalog.live(*key.split(".", 1))

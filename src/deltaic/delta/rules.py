@@ -9,7 +9,7 @@ Notation in the laws below: E' is the new state, E the old one, dE the delta, so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
@@ -382,9 +382,9 @@ def never_negative(count: Expr) -> Expr:
     return join_parts("CASE WHEN ", count, " >= 0 THEN ", count, f" ELSE CAST(raise_error('{MISMATCH}') AS BIGINT) END")
 
 
-def net(node: Node, extra: Iterable[Item] = ()) -> Node:
+def net(node: Node) -> Node:
     """Equal rows of a delta merged, zero counts dropped."""
-    groups = tuple(i for i in keep(node) if i.name != WEIGHT) + tuple(extra)
+    groups = tuple(i for i in keep(node) if i.name != WEIGHT)
     total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
     return Filter(Aggregate(node, groups, (total,)), join_parts(col(WEIGHT), " <> 0"))
 

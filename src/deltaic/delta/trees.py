@@ -76,7 +76,7 @@ class Sizes:
         return prod(pairs) * total
 
 
-def singletons(sizes: Sizes, order: Sequence[int]) -> Tree:
+def singletons(order: Sequence[int]) -> Tree:
     """One term per changed relation: the counting algorithm's."""
     return Tree(frozenset(order), tuple(Tree(frozenset({r})) for r in order))
 
@@ -108,7 +108,7 @@ def accesses(tree: Tree, sizes: Sizes) -> list[int]:
 def best(sizes: Sizes) -> Tree:
     """The cheapest tree that joins no two relations without a condition, if that can be avoided."""
     if sizes.count > MOST:
-        return singletons(sizes, sorted(range(sizes.count), key=lambda r: (sizes.new[r], r)))
+        return singletons(sorted(range(sizes.count), key=lambda r: (sizes.new[r], r)))
     return _Search(sizes).tree()
 
 

@@ -1,8 +1,8 @@
 """In which form a view stores its sets: by what its refreshes are thought to take.
 
 With counts of derivations or without, and with the sets inside it or without, are different tables, so it is decided
-when a view is made. Each form is priced by the steps of a refresh after a thousandth of one source changed, for every
-source, weighed by their sizes: a large table is thought to change as much oftener.
+when a view is made. Each form is priced by the steps of a refresh after a thousandth of one source changed, for each
+of the largest, weighed by their sizes: a large table is thought to change as much oftener.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ADVANTAGE = 1.2
 """So many times faster must another form be than the usual one."""
 GROUPED = 0.1
 """Of the rows that are grouped, or of which a set is made, how many are thought to be different."""
-_FEW, _SMALL = 100_000, 500_000
+_FEW, _SMALL = 300_000, 500_000
 """Change rows, and rows of a table, that are read into this process."""
 
 

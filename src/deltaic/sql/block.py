@@ -145,7 +145,7 @@ class Block:
         found: list[Replacement] = []
         hidden = [self.subquery_span(node) for node in surface(tree) if is_subquery(node)]
         if self.grouped:
-            found.extend(self.grouped.matches(self, tree, span, hidden))
+            found.extend(self.grouped.matches(self, tree, span))
         columns: list[Replacement] = []  # apart, since none of the many covers another
         for node in surface(tree):
             if is_subquery(node):
@@ -352,7 +352,7 @@ class Grouped:
     special: Callable[[Call], Expr | None]
     """grouping() and grouping_id()."""
 
-    def matches(self, block: Block, tree: exp.Expr, span: Span, hidden: list[Span]) -> list[Replacement]:
+    def matches(self, block: Block, tree: exp.Expr, span: Span) -> list[Replacement]:
         found: list[Replacement] = []
         for call in block.aggregate_calls(tree, span):
             special = self.special(call)

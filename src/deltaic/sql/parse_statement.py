@@ -211,7 +211,9 @@ class _Parser:
                 if self.take(verb, noun):
                     self.take("IF", "NOT", "EXISTS")
                     self.take("IF", "EXISTS")
-                    return ChangeSchema(self.name(), self.spark().sql, verb == "DROP")
+                    name = self.name()
+                    others = [self.peek(n) for n in range(len(self.tokens) - self.index)]
+                    return ChangeSchema(name, self.spark().sql, verb == "DROP", "LOCATION" in others)
         return None
 
     def plain_view(self) -> ChangePlainView | None:

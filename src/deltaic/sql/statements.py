@@ -97,6 +97,7 @@ class ChangeSchema:
     name: tuple[str, ...]
     sql: str
     drop: bool
+    has_location: bool = False
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def lower_subquery(lowering: Lowering, block: Block, tree: exp.Expr, span: Span)
         kind = ApplyKind.MEMBER
     elif kind is ApplyKind.IN and negated:
         kind = ApplyKind.NOT_IN
-    output = _output(lowering, block, sub, kind)
+    output = _output(lowering, sub, kind)
     select = sub.select
     if kind is ApplyKind.SCALAR:
         select = (Expr(sub.select[0].parts, sub.select[0].unstable or _shaky(block, sub, output, span)),)
@@ -165,7 +165,7 @@ def _needles(block: Block, tree: exp.Expr) -> tuple[Expr, ...]:
     return tuple(block.lower(t, s) for t, s in zip(trees, spans, strict=True))
 
 
-def _output(lowering: Lowering, block: Block, sub: _Subquery, kind: ApplyKind) -> Field:
+def _output(lowering: Lowering, sub: _Subquery, kind: ApplyKind) -> Field:
     name = lowering.context.names.fresh(kind.value)
     if kind is not ApplyKind.SCALAR:
         return Field(name, "boolean", kind.compares)

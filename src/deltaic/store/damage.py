@@ -62,16 +62,16 @@ def _committed(file: Path) -> Iterator[dict[str, str]]:
         if line.startswith('{"metaData"'):
             try:
                 yield json.loads(line)["metaData"].get("configuration") or {}
-            except ValueError:
+            except (ValueError, AttributeError):
                 continue
 
 
 def _checkpointed(file: Path) -> list[dict[str, str]]:
     try:
         rows = pq.read_table(file, columns=["metaData"])["metaData"].to_pylist()
-    except (pa.ArrowException, OSError):
+        return [dict(row["configuration"]) for row in rows if row is not None and row["configuration"]]
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
         return []
-    return [dict(row["configuration"]) for row in rows if row is not None and row["configuration"]]
 
 
 def _summed(file: Path) -> list[dict[str, str]]:

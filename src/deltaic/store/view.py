@@ -65,8 +65,8 @@ class ViewTable:
 
     # --- the statements, for explain ---
 
-    def merge_sql(self, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None) -> str:
-        return write_sql.merge_sql(self.ref.relation, artifact, key, columns, only)
+    def merge_sql(self, artifact: str, key: Sequence[str], columns: Sequence[str]) -> str:
+        return write_sql.merge_sql(self.ref.relation, artifact, key, columns)
 
     def append_sql(self, artifact: str, columns: Sequence[str]) -> str:
         return write_sql.append_sql(self.ref.relation, artifact, columns)

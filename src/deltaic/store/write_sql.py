@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from deltaic.store.quoting import quoted, quoted_list, text_literal
 
 OP = "__deltaic_op"
@@ -72,14 +69,14 @@ def nothing_sql(relation: str) -> str:
     return f"INSERT INTO {relation}\nSELECT * FROM {relation} WHERE false"
 
 
-def merge_sql(relation: str, artifact: str, key: Sequence[str], columns: Sequence[str], only: str | None = None) -> str:
-    """Replace by key. `only`, for skipping files, is a condition that all rows to take out meet.
+def merge_sql(relation: str, artifact: str, key: Sequence[str], columns: Sequence[str]) -> str:
+    """Replace by key.
 
     A row to put in matches nothing, since only rows to take out are matched; so duplicates are all put in.
     """
     target, source = quoted(_TARGET), quoted(_SOURCE)
     equal = [f"{target}.{quoted(name)} <=> {source}.{quoted(name)}" for name in key]
-    on = " AND ".join([f"{source}.{quoted(OP)} = -1", *equal, *([only] if only else [])])
+    on = " AND ".join([f"{source}.{quoted(OP)} = -1", *equal])
     return (
         f"MERGE INTO {relation} AS {target} USING {artifact} AS {source}\n"
         f"ON {on}\n"
@@ -87,32 +84,3 @@ def merge_sql(relation: str, artifact: str, key: Sequence[str], columns: Sequenc
         f"WHEN NOT MATCHED AND {source}.{quoted(OP)} = 1 THEN INSERT ({quoted_list(columns)})\n"
         f"VALUES ({quoted_list(columns, source)})"
     )
-
-
-_LITERAL_TYPES = (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.date32())
-
-
-def keys_as_literals(artifact: pa.Table, key: Sequence[str], limit: int = 500) -> str | None:
-    """The `only` of merge_sql, from the keys of a small artifact; None where literals would not help.
-
-    Never for FLOAT and DOUBLE: Spark, looking for 0.0 in a Parquet file, skips the -0.0 that it calls equal.
-    """
-    gone = artifact.filter(pc.equal(artifact[OP], -1))
-    parts = [_one_of(name, pc.unique(gone[name]), limit) for name in key]
-    return " AND ".join(part for part in parts if part) or None
-
-
-def _one_of(name: str, values: pa.Array, limit: int) -> str | None:
-    if values.type not in _LITERAL_TYPES or len(values) > limit:
-        return None
-    column = f"{quoted(_TARGET)}.{quoted(name)}"
-    known = values.drop_null()
-    some = [f"{column} IN ({', '.join(_literal(value) for value in known)})"] if len(known) else []
-    null = [f"{column} IS NULL"] if values.null_count else []
-    return f"({' OR '.join(some + null)})" if some or null else None
-
-
-def _literal(value: pa.Scalar) -> str:
-    if pa.types.is_string(value.type):
-        return text_literal(value.as_py())
-    return f"DATE'{value.as_py()}'" if pa.types.is_date(value.type) else str(value.as_py())

@@ -123,7 +123,7 @@ class Checker:
             if compiled.node is None or any(isinstance(node, Apply) for node in walk(compiled.node)):
                 spare_subqueries(session)
             with closing(LiveStates(self.warehouse.captures, session)) as live:
-                live.name_all(compiled, reads)
+                live.name_all(compiled.live, reads)
                 with evaluated(session, compiled, reads):
                     yield session
 

@@ -5,6 +5,7 @@ A view whose table cannot even be read is made anew from what is left of its log
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,8 +68,9 @@ def _is_view(warehouse: Warehouse, name: Name) -> bool:
     """Whether what cannot be read was a view, as far as its log tells."""
     if not isinstance(warehouse.catalog, LocalCatalog):
         return True
-    folder = warehouse.catalog.folder(*name)
-    return any(PROPERTY in properties for properties in properties_in(folder))
+    if warehouse.catalog.is_linked(*name):
+        return False  # it may be another warehouse's
+    return any(PROPERTY in properties for properties in properties_in(warehouse.catalog.folder(*name)))
 
 
 class Repairer:
@@ -138,12 +140,8 @@ class Repairer:
 
     def left_in(self, folder: Path, name: Name, problem: DeltaicError) -> Definition:
         for properties in properties_in(folder):
-            try:
-                found = definition_in(properties, *name)
-            except DefinitionDamaged:
-                continue
-            if _lower((found.schema, found.name)) == _lower(name):
-                return found
+            with suppress(DefinitionDamaged):
+                return definition_in(properties, *name)
         raise UnsupportedError(
             f"{'.'.join(name)} cannot be repaired: {problem.what}; and nothing in its log says what its query was",
             hint=f"Move {folder} away, and CREATE the materialized view again.",

@@ -20,6 +20,7 @@ from deltaic.app.values.names import RESERVED, check_name
 from deltaic.errors import (
     DefinitionDamaged,
     DeltaicError,
+    ExistsError,
     MissingError,
     NameProblem,
     SourceError,
@@ -84,7 +85,9 @@ class Catalog(ABC):
         for found in self.view_names():
             if (found[0].lower(), found[1].lower()) == (schema.lower(), name.lower()):
                 return found
-        raise MissingError(f"there is no materialized view {schema}.{name}")
+        there = self.exists(schema, name)
+        told = f"It is {there}. If it was a materialized view whose table was replaced, deltaic repair brings it back."
+        raise MissingError(f"there is no materialized view {schema}.{name}", hint=told if there else None)
 
     def definition(self, schema: str, name: str) -> Definition:
         """What the view of that name is, as its newest properties say."""
@@ -109,6 +112,15 @@ class Catalog(ABC):
     def is_view_name(self, schema: str, name: str) -> bool:
         """Whether there is a view of that name, which can be read."""
         return (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.view_names()}
+
+    def check_seen(self, schema: str, name: str) -> None:
+        """An odd name is a temporary view's, which has no schema: two of them would be one."""
+        for other in self.view_names():
+            if not is_plain(schema, name) and other[1].lower() == name.lower() and other[0].lower() != schema.lower():
+                raise ExistsError(
+                    f"{'.'.join(other)} has that name already, and Spark's catalog takes such a name once only",
+                    hint="Names of plain letters, digits and underscores may be in several schemas.",
+                )
 
     def is_gone(self, schema: str, name: str) -> bool:
         """Whether a view that was there is not there any more."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
+from deltaic.errors import ConcurrentRefresh
 from deltaic.store.lock import refresh_lock
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def discard(root: Path, folder: Path) -> None:
 def set_aside(root: Path, folder: Path, *, broken: bool = True) -> Iterator[None]:
     """Makes room for a table that replaces a broken one, or only for a moment; unless another table is there in the
     end, it is back. Under the warehouse's lock."""
-    aside = root / ".deltaic" / (_BROKEN if broken else _WHOLE) / folder.parent.name / folder.name
+    aside = root / ".deltaic" / (_BROKEN if broken else _WHOLE) / folder.parent.name / folder.name / uuid4().hex
     aside.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(aside)
     try:
@@ -49,21 +50,30 @@ def set_aside(root: Path, folder: Path, *, broken: bool = True) -> Iterator[None
 
 def put_back(root: Path) -> None:
     """Ends what a process that was killed did not end: either the new table is there, or the old one is."""
-    if not any(True for _ in _all_aside(root)):
+    if not _waiting(root):
         return
-    with refresh_lock(root / ".deltaic" / "lock"):
-        for aside in list(_all_aside(root)):
-            place = root / aside.parent.name / aside.name
-            if not is_table(place):
+    try:
+        with refresh_lock(root / ".deltaic" / "lock", timeout=60):
+            for aside, place in _waiting(root):
+                if is_table(place):
+                    discard(root, aside)
+                    continue
                 if place.exists():
                     discard(root, place)
+                place.parent.mkdir(exist_ok=True)
                 aside.rename(place)
-            elif aside.parent.parent.name == _BROKEN:
-                discard(root, aside)
+    except ConcurrentRefresh as busy:  # what is aside may be theirs
+        _log.warning("%s: what is set aside stays there for now: %s", root, busy.what)
+
+
+def _waiting(root: Path) -> list[tuple[Path, Path]]:
+    """What is set aside, and its place. One that is whole stays where it is if another table has its place."""
+    found = []
+    for kind in (_BROKEN, _WHOLE):
+        for aside in (root / ".deltaic" / kind).glob("*/*/*"):
+            place = root / aside.parent.parent.name / aside.parent.name
+            if kind == _BROKEN or not is_table(place):
+                found.append((aside, place))
             else:
                 _log.warning("%s is another table than the one that Spark made there, which is in %s", place, aside)
-
-
-def _all_aside(root: Path) -> Iterator[Path]:
-    for kind in (_BROKEN, _WHOLE):
-        yield from (root / ".deltaic" / kind).glob("*/*")
+    return found

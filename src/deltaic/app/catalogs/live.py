@@ -11,7 +11,6 @@ so that every rule that reads a state, old or new, is exact while the table is w
 from __future__ import annotations
 
 import json
-import logging
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import functions as sf
@@ -26,7 +26,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT
-from deltaic.app.values.settings import Settings
 from deltaic.errors import CaptureLost, ConfigurationError, HistoryGone
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
@@ -36,16 +35,13 @@ from deltaic.store.postgres.captured_log import ORDER, XID, CapturedLog, Capture
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.snapshot import Visibility
 from deltaic.store.postgres.table import PostgresTable, Server, connect
-from deltaic.store.table import TableRef, first_line, table_at
+from deltaic.store.table import TableRef, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltaic.app.refresh.compile import Compiled
-    from deltaic.app.warehouse import Warehouse
     from deltaic.plan.steps import SourceRead
 
-_log = logging.getLogger(__name__)
 ENDING = ".live"
 _ROWS = "SELECT greatest(reltuples, 0)::int8 FROM pg_class WHERE oid = %s::regclass"
 
@@ -144,8 +140,9 @@ def grown(commits: Iterable[Commit]) -> list[Commit]:
 
 
 def capture_name(live: LiveTable) -> str:
-    """Of the slot and publication in the server: of a warehouse's folder, so that two of them may capture one table."""
-    return f"deltaic_{zlib.crc32(live.path.encode()):08x}"
+    """Of a new slot and publication, or triggers, in the server. Other warehouses may capture the same table, from the
+    same folder of another machine."""
+    return f"deltaic_{zlib.crc32(live.path.encode()):08x}_{uuid4().hex[:8]}"
 
 
 class Captures:
@@ -173,18 +170,6 @@ class Captures:
         for capture in self._open.values():
             capture.close()
         self._open.clear()
-
-
-def prune_passed(warehouse: Warehouse, sources: Iterable[str]) -> None:
-    """Of captured logs that have become many files, what every view that reads them has passed."""
-    for key in sources:
-        live = warehouse.live(key)
-        if live is None or (Log(live.ref).snapshot().files or 0) <= Settings.of(warehouse.spark).captured_files:
-            continue
-        try:
-            live.prune(min(warehouse.readers(key).values()))
-        except Exception as problem:  # drivers share no class; the refresh is made, and the next one tries again
-            _log.warning("%s: its captured log could not be pruned: %s", key, first_line(problem))
 
 
 class LiveStates:
@@ -247,10 +232,7 @@ class LiveStates:
         left = both.withColumn("__deltaic_copy", copies).select(*map(quote, frame.columns))
         return untouched.unionByName(left)
 
-    def name_all(self, compiled: Compiled, reads: Mapping[str, SourceRead]) -> None:
+    def name_all(self, columns: Mapping[str, tuple[LiveTable, Sequence[str]]], reads: Mapping[str, SourceRead]) -> None:
         """The new states of all live sources, for a query over all of a view."""
-        for key, source in compiled.sources.items():
-            if source.live is not None:
-                columns = [f.name for f in source.columns]
-                frame = self.frame(source.live, reads[key].new, columns)
-                frame.createOrReplaceTempView(source.live.relation)
+        for key, (live, names) in columns.items():
+            self.frame(live, reads[key].new, names).createOrReplaceTempView(live.relation)

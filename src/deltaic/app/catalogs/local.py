@@ -24,12 +24,13 @@ from deltaic.errors import (
     ConfigurationError,
     DependencyError,
     ExistsError,
+    NameProblem,
     SourceError,
 )
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log
 from deltaic.store.quoting import text_literal
-from deltaic.store.table import first_line, table_at, table_named
+from deltaic.store.table import first_line, table_named
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ class LocalCatalog(FolderCatalog):
         (self.root / ".deltaic").mkdir(exist_ok=True)
         put_back(self.root)
         sweep(self)
-        self.run(f"ALTER DATABASE default SET LOCATION {text_literal(str(self.root / 'default'))}")
+        self.place_schema("default", self.root / "default")
         self.known = self.stamp()
         self.show_all()
 
@@ -98,13 +99,13 @@ class LocalCatalog(FolderCatalog):
         return found
 
     def add_live(self, schema: str, name: str, live: LiveTable) -> None:
-        write_whole(self.root / schema / f"{name}{ENDING}", live.to_json())
+        write_whole(self.schema_folder(schema) / f"{name}{ENDING}", live.to_json())
         self.show_live(schema, name)
         self.tell()
 
     def remove_live(self, schema: str, name: str) -> None:
         self.spark.sql(f"DROP VIEW IF EXISTS {quote(schema)}.{quote(name)}")
-        (self.root / schema / f"{name}{ENDING}").unlink()
+        (self.schema_folder(schema) / f"{name}{ENDING}").unlink()
         self.discard_hidden(CAPTURED, schema, name)
         self.tell()
 
@@ -131,7 +132,7 @@ class LocalCatalog(FolderCatalog):
 
     def show_table(self, schema: str, name: str, folder: Path) -> None:
         own, before = _key(schema, name), self.attached.get(_key(schema, name))
-        if self.is_view(table_at(folder, f"{schema}.{name}")):
+        if self.is_own_view(schema, name, folder):
             naming = self._naming(schema, name)
             if naming is not None and before != naming:
                 if before is not None and Path(before).is_absolute():  # it was a table
@@ -153,7 +154,7 @@ class LocalCatalog(FolderCatalog):
             shown = self.shown(schema)
             for name, folder in self.tables(schema):
                 kind = shown.pop(name.lower(), None)
-                if self.is_view(table_at(folder, f"{schema}.{name}")):
+                if self.is_own_view(schema, name, folder):
                     self.unregister(schema, name)
                 else:
                     self.hide(schema, name, kind)
@@ -164,10 +165,20 @@ class LocalCatalog(FolderCatalog):
                 elif kind == "EXTERNAL":
                     self.hide(schema, name, kind)
             if schema != "default":
-                try:
-                    self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
-                except PySparkException as problem:  # a table of Spark's own, which is no Delta table, is in it
-                    _log.warning("%s stays in Spark's catalog: %s", schema, first_line(problem))
+                self.drop_schema_name(schema)
+
+    def drop_schema_name(self, schema: str) -> None:
+        """Out of Spark's catalog, which deletes the folder that it takes for the schema's, with all that is in it."""
+        try:
+            if self.spark.catalog.databaseExists(quote(schema)):
+                self.place_schema(schema, self.root / ".deltaic" / "nowhere")
+                self.spark.sql(f"DROP SCHEMA IF EXISTS {quote(schema)} RESTRICT")
+        except PySparkException as problem:  # a table of Spark's own, which is no Delta table, is in it
+            _log.warning("%s stays in Spark's catalog: %s", schema, first_line(problem))
+            self.place_schema(schema, self.root / schema)
+
+    def place_schema(self, schema: str, folder: Path) -> None:
+        self.run(f"ALTER DATABASE {quote(schema)} SET LOCATION {text_literal(str(folder))}")
 
     def shown(self, schema: str) -> dict[str, str]:
         """The names in Spark's catalog, in lower case, and what each is there."""
@@ -252,20 +263,22 @@ class LocalCatalog(FolderCatalog):
         self.tell()
 
     @contextmanager
-    def attaching(self, schema: str, name: str, live: LiveTable) -> Iterator[None]:
+    def attaching(self, schema: str, name: str, live: LiveTable, capture: str) -> Iterator[None]:
         self.notes.settle_all()
-        with self.notes.noted({"schema": schema, "name": name, "capture": live.to_json()}):
+        with self.notes.noted({"schema": schema, "name": name, "live": live.to_json(), "capture": capture}):
             yield
 
     def settle(self, told: Mapping[str, str]) -> None:
         """Take away what a note tells of, unless it was finished."""
         if "table" in told:
             folder = self.root / told["table"]
+            if len(Path(told["table"]).parts) != 2 or not folder.resolve().is_relative_to(self.root.resolve()):
+                raise NameProblem(f"{told['table']} is no table of this warehouse")
             if folder.exists() and not is_table(folder):
                 self.discard(folder)
         elif self.live(told["schema"], told["name"]) is None:
             ref, _ = self.hidden(CAPTURED, told["schema"], told["name"])
-            drop_unknown_capture(LiveTable.parse(told["capture"], "", str(ref.path)))
+            drop_unknown_capture(LiveTable.parse(told["live"], "", str(ref.path)), told["capture"])
             self.discard_hidden(CAPTURED, told["schema"], told["name"])
 
     def forget(self, schema: str, name: str) -> None:
@@ -294,13 +307,20 @@ class LocalCatalog(FolderCatalog):
 
     def make_schema(self, name: str) -> None:
         """Spark's names ignore case: two folders whose names differ in it only would be one schema."""
-        if not any(there.lower() == name.lower() for there in self.schemas()):
-            (self.root / name).mkdir(exist_ok=True)
+        folder = self.schema_folder(name)
+        self.place_schema(name, folder)
+        if not folder.is_dir():
+            folder.mkdir()
             self.tell()
 
     def check_empty(self, name: str) -> None:
-        if any(there.lower() == name.lower() and list(self.tables(there)) for there in self.schemas()):
-            raise DependencyError(f"the schema {name} holds tables or views", hint="Drop them first.")
+        """Spark would delete the folder with whatever is in it: live sources and files of the user's own, too."""
+        folder = self.schema_folder(name)
+        if folder.is_dir() and any(folder.iterdir()):
+            raise DependencyError(
+                f"the schema {name} is not empty: there is {next(folder.iterdir()).name} in {folder}",
+                hint="Drop its tables and views, detach its live sources, and move other files away first.",
+            )
 
     def drop_schema(self, name: str) -> None:
         for there in self.schemas():
@@ -314,7 +334,8 @@ class LocalCatalog(FolderCatalog):
 
     def link(self, schema: str, name: str, location: str) -> None:
         write_whole(
-            self.link_of(schema, name) or self.root / schema / f"{name}{LINK}", json.dumps({"location": location})
+            self.link_of(schema, name) or self.schema_folder(schema) / f"{name}{LINK}",
+            json.dumps({"location": location}),
         )
         self.tell()
 

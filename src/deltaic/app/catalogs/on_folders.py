@@ -33,7 +33,8 @@ class FolderCatalog(Catalog):
         self.root = root
 
     def live(self, schema: str, name: str) -> LiveTable | None:
-        file = self.root / schema / f"{name}{ENDING}"
+        name = name.lower()
+        file = self.schema_folder(schema) / f"{name}{ENDING}"
         if file.parent.parent != self.root or file.name != f"{name}{ENDING}" or not file.is_file():
             return None
         return LiveTable.read(file, f"{schema}.{name}".lower(), str(self.hidden(CAPTURED, schema, name)[0].path))
@@ -42,6 +43,11 @@ class FolderCatalog(Catalog):
         return sorted(
             entry.name for entry in os.scandir(self.root) if entry.is_dir() and not entry.name.startswith(".")
         )
+
+    def schema_folder(self, schema: str) -> Path:
+        """There or not; Spark's names ignore case, folders may not."""
+        there = next((each for each in self.schemas() if each.lower() == schema.lower()), schema)
+        return self.root / there
 
     def tables(self, schema: str) -> Iterator[tuple[str, Path]]:
         """Name and folder of each Delta table; a link names a folder elsewhere."""
@@ -82,7 +88,7 @@ class FolderCatalog(Catalog):
         """Why a table, or the definition of the view that it is, cannot be read."""
         try:
             properties = Log(table_at(folder, f"{schema}.{name}"), self.spark).snapshot().properties
-            if PROPERTY in properties:
+            if PROPERTY in properties and folder == self.root / schema / name:
                 definition_in(properties, schema, name)
         except DeltaicError as problem:
             return problem
@@ -127,8 +133,13 @@ class FolderCatalog(Catalog):
             (schema, name)
             for schema in self.schemas()
             for name, folder in self.tables(schema)
-            if self.is_view(table_at(folder))
+            if self.is_own_view(schema, name, folder)
         ]
+
+    def is_own_view(self, schema: str, name: str, folder: Path) -> bool:
+        """Whether a table is a view of this warehouse. One elsewhere, by a link, may be another warehouse's view, and
+        is a table here: who drops its name, or refreshes all views, leaves it alone."""
+        return folder == self.root / schema / name and self.is_view(table_at(folder, f"{schema}.{name}"))
 
     def view_ref(self, schema: str, name: str) -> TableRef:
         return table_at(self.folder(schema, name), f"{schema}.{name}")
@@ -145,7 +156,7 @@ class FolderCatalog(Catalog):
         return None
 
     def link_of(self, schema: str, name: str) -> Path | None:
-        links = (self.root / schema).glob(f"*{LINK}")
+        links = self.schema_folder(schema).glob(f"*{LINK}")
         return next((link for link in links if link.name.removesuffix(LINK).lower() == name.lower()), None)
 
     def is_linked(self, schema: str, name: str) -> bool:
@@ -159,7 +170,8 @@ class FolderCatalog(Catalog):
     def hidden_folders(self) -> list[Path]:
         """Those of Deltaic's own tables: of the warehouse, and of its views and live sources."""
         own = self.root / ".deltaic"
-        return [*own.glob(TIMES), *own.glob(f"{KEPT_DELTA}/*/*"), *own.glob(f"{CAPTURED}/*/*")]
+        found = [*own.glob(TIMES), *own.glob(f"{KEPT_DELTA}/*/*"), *own.glob(f"{CAPTURED}/*/*")]
+        return [folder for folder in found if folder.resolve().is_relative_to(own.resolve())]
 
     def is_abandoned(self, folder: Path) -> bool:
         """Whether such a table was never made, or what it belongs to is gone."""

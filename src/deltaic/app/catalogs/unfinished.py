@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from deltaic.app.catalogs.live import LiveTable, capture_name
+from deltaic.app.catalogs.live import LiveTable
 from deltaic.errors import ConcurrentRefresh, ExistsError
 from deltaic.store.lock import refresh_lock
 from deltaic.store.marks import SCRATCH
 from deltaic.store.postgres.capture import drop_capture
 from deltaic.store.postgres.table import PostgresTable, Retry
-from deltaic.store.table import first_line, table_at
+from deltaic.store.table import first_line
 
 if TYPE_CHECKING:
     from deltaic.app.catalogs.local import LocalCatalog
@@ -36,7 +36,10 @@ _DRAFT = ".deltaic-draft-"
 def write_whole(file: Path, text: str) -> None:
     """All of it, or nothing."""
     draft = file.with_name(f"{_DRAFT}{uuid4().hex}.tmp")
-    draft.write_text(text)
+    with draft.open("w") as written:
+        written.write(text)
+        written.flush()
+        os.fsync(written.fileno())
     os.replace(draft, file)
 
 
@@ -69,7 +72,12 @@ class Notes:
 
     def settled(self, note: Path) -> None:
         """A server may be away; then the note stays for the next time."""
-        told: Told = json.loads(note.read_text())
+        try:
+            told: Told = json.loads(note.read_text())
+        except ValueError:  # a disk that was full, or somebody else
+            _log.warning("%s says nothing", note)
+            note.unlink()
+            return
         try:
             self.settle(told)
         except Exception as problem:  # drivers of databases share no class
@@ -78,11 +86,11 @@ class Notes:
             note.unlink()
 
 
-def drop_unknown_capture(live: LiveTable) -> None:
+def drop_unknown_capture(live: LiveTable, name: str) -> None:
     """What an attach that was killed has left in the server, by whichever way it captured."""
     tables: list[PostgresTable] = [live.table]
-    drop_capture(tables, capture_name(live), "slot", Retry(attempts=1))
-    drop_capture(tables, capture_name(live), "triggers", Retry(attempts=1))
+    drop_capture(tables, name, "slot", Retry(attempts=1))
+    drop_capture(tables, name, "triggers", Retry(attempts=1))
 
 
 def sweep(catalog: LocalCatalog) -> None:
@@ -100,8 +108,8 @@ def sweep(catalog: LocalCatalog) -> None:
                 sweep_table(folder)
             for schema in catalog.schemas():
                 sweep_drafts(catalog.root / schema)
-                for _, folder in catalog.tables(schema):
-                    if litter_of(folder) and catalog.is_view(table_at(folder)):  # tables may have other writers
+                for name, folder in catalog.tables(schema):
+                    if litter_of(folder) and catalog.is_own_view(schema, name, folder):  # tables have other writers
                         sweep_table(folder)
     except ConcurrentRefresh:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ class Pipeline:
         from deltaic.app.pipeline.progress_bar import progress_bar
 
         order = self.in_order()
+        self.capture(order)
         pins = self.pins(order)
         reports: list[Report] = []
         failed: dict[str, DeltaicError] = {}
@@ -95,6 +97,12 @@ class Pipeline:
             return [definitions[key] for key in TopologicalSorter(graph).static_order()]
         except CycleError as cycle:
             raise ConfigurationError(f"views read one another in a circle: {cycle.args[1]}") from None
+
+    def capture(self, order: list[Definition]) -> None:
+        """What live sources have by now belongs to this refresh."""
+        for definition in order:
+            with suppress(Exception):  # drivers share no class; the view's own refresh meets it again
+                self.warehouse.capture(definition)
 
     def pins(self, order: list[Definition]) -> dict[str, int]:
         """The versions of all base tables at this moment: the common time of a refresh of many views."""

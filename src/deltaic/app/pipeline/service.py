@@ -126,6 +126,7 @@ class Service:
         return 0.0 if definition.schedule is not None else self.lag
 
     def work(self, definition: Definition, target: float) -> Iterator[Report]:
+        self.warehouse.capture(definition)
         behind = waiting(self.warehouse, definition)
         if not behind.commits:
             return

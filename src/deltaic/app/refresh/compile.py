@@ -19,6 +19,7 @@ from deltaic.algebra.recursion import PREFIX, Component
 from deltaic.algebra.trees import sources as sources_of
 from deltaic.algebra.trees import walk
 from deltaic.app.catalogs.catalog import Catalog
+from deltaic.app.catalogs.live import LiveTable
 from deltaic.app.refresh.recursive_text import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.refresh.sources import Source, SourceCatalog, UniqueOf
 from deltaic.app.values.definition import INTERVAL, KEY, REFERS, Definition, references_in
@@ -76,6 +77,11 @@ class Compiled:
         """The algebra's columns to those of the view's table."""
         assert isinstance(self.way, Maintenance)
         return dict(zip(self.way.root.columns, (*self.definition.columns, *self.way.hidden), strict=True))
+
+    @property
+    def live(self) -> dict[str, tuple[LiveTable, list[str]]]:
+        """Its live sources, and their columns."""
+        return {key: (s.live, [f.name for f in s.columns]) for key, s in self.sources.items() if s.live is not None}
 
     @property
     def used_columns(self) -> dict[str, list[tuple[str, str]]]:

@@ -138,7 +138,7 @@ def _join(join: PlannedJoin) -> list[str]:
     lines = ["Join, with its delta propagation tree (d is a change; parts before it are read new, after it old):"]
     for name, rows, change in zip(names, sizes.new, sizes.change, strict=True):
         lines.append(f"  {name}: {rows:,.0f} rows, {change:,.0f} changed")
-    others = singletons(sizes, range(sizes.count))
+    others = singletons(range(sizes.count))
     lines.append(f"  {_told_tree(join.tree, names)} reads {cost(join.tree, sizes):,.0f} rows")
     if str(others) != str(join.tree):
         lines.append(f"  one term per source, {_told_tree(others, names)}, would read {cost(others, sizes):,.0f}")
@@ -276,7 +276,7 @@ def _rule(node: Node) -> str:
         case Project() | Filter() | Generate() | UnionAll():
             return "linear"
         case Join(kind=JoinKind.INNER):
-            return "inner join: each side's delta with the other side new"
+            return "inner join: each side's delta with the other side, new or old"
         case Join():
             return "each side's delta, and rows that got their first match or lost their last one"
         case Apply():

@@ -9,11 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltaic.algebra.reasons import Reason
-from deltaic.app.catalogs.live import prune_passed
 from deltaic.app.refresh.decide import Plan, Planner, makes_anew
 from deltaic.app.refresh.run import Outcome, Run, timed
 from deltaic.app.refresh.shared import Shared
-from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by
+from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, prune_passed
 from deltaic.app.refresh.why_full import TABLE, recoverable
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report

@@ -204,7 +204,7 @@ class Run:
                 self.compute_artifact(step, small)
             case WriteView():
                 if self.plan.mode == "full":
-                    self.desk.live.name_all(self.compiled, self.plan.reads)
+                    self.desk.live.name_all(self.compiled.live, self.plan.reads)
                 self.writing.tell(self.outcome.stages, self.outcome.rounds)
                 self.commit = self.writing.write(step, self.arrow, self.found)
             case _:
@@ -214,7 +214,7 @@ class Run:
 
     def iterate(self, step: Iterate) -> None:
         if self.plan.mode == "full":
-            self.desk.live.name_all(self.compiled, self.plan.reads)
+            self.desk.live.name_all(self.compiled.live, self.plan.reads)
         rows = self.desk.table.log.snapshot().rows if self.plan.definition.policy is Policy.AUTO else None
         limits = Limits.of(Settings.of(self.session), self.plan.reads, rows)
         here: Here = MaintainedHere(self.desk, self.reading, limits)

@@ -74,20 +74,23 @@ class Together:
             used = self.readers(source)
             if len(used) < 2:
                 return None
-            self.kept[key] = self.keep(ref, after, upto, {name for one in used for name in one})
+            self.kept[key] = self.keep(session, ref, after, upto, {name for one in used for name in one})
         name, there = self.kept[key]
         if not set(columns) <= set(there):  # the table may be known by another name too
             return None
         return session.sql(f"SELECT {', '.join(map(quote, [*columns, COUNT]))} FROM global_temp.{name}")
 
-    def keep(self, ref: TableRef, after: int, upto: int, wanted: set[str]) -> tuple[str, Sequence[str]]:
-        """Those of the columns that are there, and the same, all the time: a view may be younger than this change."""
+    def keep(
+        self, session: SparkSession, ref: TableRef, after: int, upto: int, wanted: set[str]
+    ) -> tuple[str, Sequence[str]]:
+        """Those of the columns that are there, and the same, all the time: a view may be younger than this change.
+        Read in the session of a refresh, where a missing file is an error."""
         log = Log(ref, self.spark)
         old, new = ({f["name"]: data_of(f) for f in log.snapshot(v).fields} for v in (after, upto))
         columns = sorted(name for name in wanted if name in old and old[name] == new.get(name))
         sql = plan_change(log, after, upto, columns, allow_rs=False).sql
         assert sql is not None
-        return self.seen_by_all(self.spark.sql(sql)), columns
+        return self.seen_by_all(session.sql(sql)), columns
 
     def seen_by_all(self, frame: DataFrame) -> str:
         name = f"{_SEEN_BY_ALL}{int(time.time())}_{uuid4().hex}"

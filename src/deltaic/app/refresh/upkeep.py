@@ -8,18 +8,23 @@ process refreshes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltaic.app.values.settings import Settings
+from deltaic.errors import ConcurrentRefresh, MissingError
 from deltaic.store import upkeep
+from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.table import first_line
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from deltaic.app.warehouse import Warehouse
 
 _log = logging.getLogger(__name__)
 _VACUUMED, _STARTED = "vacuumed", "started"
@@ -59,11 +64,12 @@ class Upkeep:
 
     def look_after(self, table: ViewTable, session: SparkSession, number: int, *, vacuum: bool) -> None:
         """After commit `number` of Deltaic's. What fails stands against the next time too, which may try."""
-        if self.is_time_to_fold(number) and self.tried(table, "its small files", lambda: self.is_scattered(table)):
-            self.tried(table, "its small files", lambda: upkeep.fold(table, session))
+        name = table.ref.name
+        if self.is_time_to_fold(number) and tried(name, "its small files", lambda: self.is_scattered(table)):
+            tried(name, "its small files", lambda: upkeep.fold(table, session))
         if vacuum:
-            self.tried(table, "its old files", lambda: upkeep.vacuum(table, session))
-        self.tried(table, "its log", lambda: upkeep.checkpoint(table, self.settings.checkpoint_commits))
+            tried(name, "its old files", lambda: upkeep.vacuum(table, session))
+        tried(name, "its log", lambda: upkeep.checkpoint(table, self.settings.checkpoint_commits))
 
     def is_time_to_fold(self, number: int) -> bool:
         """Files may be many for a reason that folding does not end: it is not tried every time."""
@@ -73,9 +79,26 @@ class Upkeep:
     def is_scattered(self, table: ViewTable) -> bool:
         return upkeep.small_files(table.log.snapshot()) > self.settings.fold_files
 
-    def tried(self, table: ViewTable, what: str, work: Callable[[], bool | None]) -> bool:
-        try:
-            return bool(work())
-        except Exception as problem:  # Spark, Connect and delta-rs share no class
-            _log.warning("%s: %s could not be looked after: %s", table.ref.name, what, first_line(problem))
-            return False
+
+def tried(name: str, what: str, work: Callable[[], bool | None]) -> bool:
+    """What was done before it is made, whatever becomes of this."""
+    try:
+        return bool(work())
+    except (ConcurrentRefresh, MissingError):  # somebody else is at work there, and it is his now
+        return False
+    except Exception as problem:  # Spark, Connect, delta-rs and drivers share no class
+        _log.warning("%s: %s could not be looked after: %s", name, what, first_line(problem))
+        return False
+
+
+def prune_passed(warehouse: Warehouse, sources: Iterable[str]) -> None:
+    """Of captured logs that have become many files, what every view that reads them has passed."""
+    most = Settings.of(warehouse.spark).captured_files
+
+    def prune(key: str) -> None:
+        live = warehouse.live(key)
+        if live is not None and (Log(live.ref).snapshot().files or 0) > most:
+            live.prune(min(warehouse.readers(key).values()))
+
+    for key in sources:
+        tried(key, "its captured log", partial(prune, key))

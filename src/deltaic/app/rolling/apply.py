@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.run import timed
 from deltaic.app.refresh.sources import Source
-from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by
+from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, tried
 from deltaic.app.refresh.why_full import view_reasons
 from deltaic.app.rolling.clock import AsOf, Clock, Moment
 from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
@@ -21,7 +20,7 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.timed import TIME
-from deltaic.errors import ConcurrentRefresh, MissingError, NotIncremental, TimeError
+from deltaic.errors import ConcurrentRefresh, NotIncremental, TimeError
 from deltaic.plan.kept import KEPT, Body, interval_sql
 from deltaic.plan.steps import SourceRead
 from deltaic.store.log import Log, Marked
@@ -70,16 +69,20 @@ class Applier:
         return replace(report, time=reached)
 
     def prune(self, own: int, progress: Progress | None) -> None:
-        """What the view is past, where that is much. Whoever propagates meanwhile leaves it to the next."""
+        """What the view is past, where that is much."""
         keeping, settings = KeptDelta(self.warehouse, self.definition), Settings.of(self.warehouse.spark)
-        kept = keeping.now()
-        if kept is None:
-            return
-        with suppress(ConcurrentRefresh, MissingError), self.warehouse.session_for(self.definition) as session:
-            if (kept.table.log.snapshot().files or 0) > settings.kept_files:
-                keeping.prune(kept, min(own, kept.mark), session)
-            vacuum = progress is not None and is_vacuumed_by(progress)
-            Upkeep(settings).look_after(kept.table, session, kept.number, vacuum=vacuum)
+
+        def prune() -> None:
+            kept = keeping.now()
+            if kept is None:
+                return
+            with self.warehouse.session_for(self.definition) as session:
+                if (kept.table.log.snapshot().files or 0) > settings.kept_files:
+                    keeping.prune(kept, min(own, kept.mark), session)
+                vacuum = progress is not None and is_vacuumed_by(progress)
+                Upkeep(settings).look_after(kept.table, session, kept.number, vacuum=vacuum)
+
+        tried(self.definition.full_name, "its kept delta", prune)
 
     def plan(self, to: AsOf | None) -> tuple[Plan, int]:
         """What applying would do, and the time it would get to."""

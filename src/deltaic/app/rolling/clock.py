@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from deltaic.app.catalogs.catalog import KEPT_DELTA, TIMES
 from deltaic.app.refresh.compile import Compiled
-from deltaic.app.refresh.upkeep import Upkeep
+from deltaic.app.refresh.upkeep import Upkeep, tried
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.settings import Settings
 from deltaic.errors import ConfigurationError, SourceError, TimeError
@@ -22,14 +21,12 @@ from deltaic.spark.session import forked
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.quoting import text_literal
-from deltaic.store.table import first_line
 from deltaic.store.times import Order, TimesTable
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
 
-_log = logging.getLogger(__name__)
 AsOf = int | str | datetime
 """A time: its number, or a timestamp, by default in the session's time zone."""
 
@@ -107,16 +104,17 @@ class Clock:
     def forget(self) -> None:
         """What nobody asks for any more, once the order has become many files: what all kept deltas are past, and is
         older than times are kept for. It is no part of what is asked, and the next one tries again."""
-        table = self.table.table
-        try:
+        table, most = self.table.table, self.settings.fold_files
+
+        def shorten() -> None:
             files = table.log.snapshot().files if table.exists else 0
-            if (files or 0) <= self.settings.fold_files:
+            if not most or (files or 0) <= most:
                 return
             self.table.shorten(lambda now: now.since(self.needed_from(now), self.read_by_views()))
             with forked(self.warehouse.spark) as session:
-                Upkeep(self.settings).look_after(table, session, 0, vacuum=True)
-        except Exception as problem:  # Spark, Connect and delta-rs share no class
-            _log.warning("the order of commits could not be shortened: %s", first_line(problem))
+                Upkeep(self.settings).look_after(table, session, 0, vacuum=self.settings.vacuum_hours > 0)
+
+        tried(table.ref.name, "what it has of the past", shorten)
 
     def needed_from(self, order: Order) -> int:
         """The time that the last of the views with a kept delta is at, if that is not too long ago."""

@@ -127,7 +127,7 @@ class Looker:
         if not live and not plan.compiled.recursion.components:
             return self.shown(session.sql(query), at)
         with closing(LiveStates(self.warehouse.captures, session)) as states:  # what is read ends with this block
-            states.name_all(plan.compiled, plan.reads)
+            states.name_all(plan.compiled.live, plan.reads)
             with evaluated(session, plan.compiled, plan.reads):
                 frame = self.shown(session.sql(query), at)
                 rows = little(frame)

@@ -28,8 +28,9 @@ def attach(warehouse: Warehouse, name: str, table: PostgresTable, *, set_identit
         path = str(warehouse.catalog.hidden(CAPTURED, schema, plain)[0].path)
         live = LiveTable(f"{schema}.{plain}", table, path)
         add_postgres_driver(warehouse.spark)
-        with warehouse.catalog.attaching(schema, plain, live):
-            with start_capture([(table, path)], capture_name(live), set_identity=set_identity):
+        capture = capture_name(live)
+        with warehouse.catalog.attaching(schema, plain, live, capture):
+            with start_capture([(table, path)], capture, set_identity=set_identity):
                 pass
             warehouse.catalog.add_live(schema, plain, live)
 

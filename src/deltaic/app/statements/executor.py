@@ -159,6 +159,7 @@ class Executor:
                     f"{schema}.{name} is already {there}",
                     hint="Use IF NOT EXISTS, or CREATE OR REPLACE for a materialized view.",
                 )
+            self.catalog.check_seen(schema, name)
             definition = self.warehouse.new_definition(self.warehouse.with_query(statement))
             try:
                 self.materialize(definition, statement.properties, replacing=there is not None)
@@ -226,7 +227,7 @@ class Executor:
                 self.warehouse.session_for(definition) as session,
                 closing(LiveStates(self.warehouse.captures, session)) as live,
             ):
-                live.name_all(compiled, reads)
+                live.name_all(compiled.live, reads)
                 with evaluated(session, compiled, reads) as told, enough_stack():
                     table.apply_spark(session, sql, with_depth(progress, told))
 
@@ -294,7 +295,7 @@ class Executor:
         if path_source(statement.name) is not None:
             return self.spark(f"DESCRIBE HISTORY {name}")
         schema, plain = self.catalog.qualified(statement.name)
-        if (schema.lower(), plain.lower()) not in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
+        if not self.catalog.is_view_name(schema, plain):
             return self.spark(f"DESCRIBE HISTORY {name}")
         return self.rows(self.warehouse.history(name))
 
@@ -302,8 +303,7 @@ class Executor:
 
     def drop_table(self, statement: DropTable) -> DataFrame:
         schema, name = self._place(statement.name)
-        views = {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}
-        if (schema.lower(), name.lower()) in views:
+        if self.catalog.is_view_name(schema, name):
             raise NameProblem(f"{schema}.{name} is a materialized view", hint="DROP MATERIALIZED VIEW takes it away.")
         by_path = path_source(statement.name)
         if statement.kind == "VIEW":
@@ -323,6 +323,11 @@ class Executor:
             return self.spark(statement.sql)
         name = statement.name[-1]
         check_name(name, "a schema")
+        if statement.has_location:
+            raise UnsupportedError(
+                "a schema of a local warehouse is a folder of it, and has no other location",
+                hint="Tables may be elsewhere: CREATE TABLE ... USING delta LOCATION.",
+            )
         with self.warehouse.lock():
             if statement.drop:
                 self.catalog.check_empty(name)
@@ -335,7 +340,7 @@ class Executor:
 
     def change_plain_view(self, statement: ChangePlainView) -> DataFrame:
         schema, name = self._place(statement.name)
-        if (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}:
+        if self.catalog.is_view_name(schema, name):
             hint = "ALTER MATERIALIZED VIEW ... AS changes its query."
             raise NameProblem(f"{schema}.{name} is a materialized view", hint=hint)
         return self.spark(statement.sql)
@@ -368,8 +373,7 @@ class Executor:
         if path_source(statement.name) is None:
             check_name(schema, "a schema")
             check_name(name, "a table")
-        views = {(s.lower(), n.lower()) for s, n in self.catalog.view_names()}
-        if (schema.lower(), name.lower()) in views:
+        if self.catalog.is_view_name(schema, name):
             raise ExistsError(f"{schema}.{name} is already a materialized view")
         sql = statement.before + statement.after
         if not isinstance(self.catalog, LocalCatalog):

@@ -182,7 +182,7 @@ class Check(Told):
 
 def _shown(names: Sequence[str], values: Sequence[Any]) -> str:
     pairs = zip(names, values, strict=True)
-    return ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in pairs if value is not None)
+    return ", ".join(f"{name} = {'NULL' if value is None else value}" for name, value in pairs)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Settings:
     retain_hours: float = 168
     """How long a table that is made from now on keeps its past: files, log, and times for `as_of`."""
     vacuum_hours: float = 24
-    """Hours after which a view's tables lose what is older than that; 0 for never."""
+    """Hours between two vacuums of a view, which take away what is older than `retain_hours`; 0 for never."""
     common_rows: int = 100_000
     """The delta of a join that views refreshed together share is computed once if its tables have so many rows."""
     kept_files: int = 50
@@ -66,7 +66,7 @@ class Settings:
         if self.retain_hours * 3600 < 1:
             raise ConfigurationError(
                 f"{PREFIX}retainHours = {self.retain_hours:g} would take files from those who read them",
-                hint="It is more than 0. vacuumHours = 0 keeps everything.",
+                hint="It is more than 0. vacuumHours = 0 keeps all files.",
             )
 
     @property

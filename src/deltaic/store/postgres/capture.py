@@ -158,7 +158,8 @@ class Capture:
         self, log: CapturedLog, rows: PendingRows, old: CaptureMark, new: CaptureMark, note: bool
     ) -> CaptureMark:
         """The mark that the log has after it."""
-        if rows.count or new.broken or (note and new != replace(old, number=new.number)) or self.way.worth(old, new):
+        moved = note and new != replace(old, number=new.number)
+        if rows.count or new.broken or not new.complete or moved or self.way.worth(old, new):
             log.append(new, rows.reader())
             return new
         return old

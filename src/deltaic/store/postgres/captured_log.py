@@ -47,7 +47,7 @@ class CaptureMark:
     The law: the table's state at `start`, plus the rows of order above `since`, is its state at the mark.
 
     `number` counts the commits. `lsn` (logical decoding): every transaction whose commit record ends at or before it
-    is in the log. `seen` (triggers): every transaction that it saw is, and those of `xids`; it is not `complete`
+    is in the log. `seen` (triggers): every transaction that it saw is, and those of `xids`. It is not `complete`
     while more of them wait. `broken` says why the log cannot go on, until it is started anew. Rows up to the order
     `pruned` are gone, since every reader has passed them.
     """

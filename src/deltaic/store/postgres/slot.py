@@ -157,7 +157,8 @@ class SlotWay:
                 batch.take(pgoutput.parse(data))
                 count += 1
         # Where the limit did not end it, everything up to the position asked for was decoded.
-        return batch.marks_at(lsn_number(row[0]) if count < limit else batch.end)
+        complete = count < limit
+        return batch.marks_at(lsn_number(row[0]) if complete else batch.end, complete)
 
     def _messages(self, connection: Connection, upto: str, limit: int) -> Iterator[bytes]:
         with connection.transaction(), connection.cursor("deltaic_changes") as cursor:
@@ -219,8 +220,10 @@ class _Batch:
                     if oid in self._places and self._wanted(self._places[oid]):
                         self._truncated(self._places[oid])
 
-    def marks_at(self, lsn: int) -> list[CaptureMark]:
-        return [replace(mark, number=mark.number + 1, lsn=max(lsn, mark.lsn)) for mark in self._marks]
+    def marks_at(self, lsn: int, complete: bool) -> list[CaptureMark]:
+        return [
+            replace(mark, number=mark.number + 1, lsn=max(lsn, mark.lsn), complete=complete) for mark in self._marks
+        ]
 
     def _wanted(self, place: int) -> bool:
         """Of the transactions after the log's position, those that the state it starts from did not see."""
