@@ -61,6 +61,8 @@ class Case:
     later: str = LATER
     rows: str = ROWS
     kinds: tuple[str, ...] = tuple(KINDS)
+    fed: str | None = None
+    """What becomes of views over the table with a change feed, if that is something else."""
     clone: bool = False
     """Whether the table is a shallow clone of another."""
 
@@ -174,6 +176,7 @@ CASES: dict[str, Case] = {
     ),
     "default changed": Case(
         "ALTER TABLE {s} ALTER COLUMN note SET DEFAULT 'none'",
+        columns=COLUMNS.replace("note STRING", "note STRING DEFAULT 'first'"),
         properties="delta.feature.allowColumnDefaults = 'supported'",
     ),
     "unused column renamed": Case("ALTER TABLE {s} RENAME COLUMN spare TO other", STAR_SCHEMA, properties=MAPPED),
@@ -276,7 +279,7 @@ CASES: dict[str, Case] = {
     # history
     "vacuumed": Case(vacuumed, every("HISTORY_GONE"), before="UPDATE {s} SET v = v + 1 WHERE k = 1"),
     "log cleaned": Case(cleaned, every("HISTORY_GONE")),
-    "feed files gone": Case(feed_files_gone, before="UPDATE {s} SET v = v + 1 WHERE k = 1"),
+    "feed files gone": Case(feed_files_gone, before="UPDATE {s} SET v = v + 1 WHERE k = 1", fed="HISTORY_GONE"),
     "feed off": Case("ALTER TABLE {s} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"),
     "feed off and on": Case(
         "ALTER TABLE {s} SET TBLPROPERTIES (delta.enableChangeDataFeed = false); DELETE FROM {s} WHERE k = 3;"
@@ -350,6 +353,6 @@ EDITS: dict[str, tuple[Happening, str]] = {
     "clustered": ("ALTER TABLE {s} CLUSTER BY (k)", INCREMENTAL),
     "row tracking on": ("ALTER TABLE {s} SET TBLPROPERTIES (delta.enableRowTracking = true)", INCREMENTAL),
     "append only": ("ALTER TABLE {s} SET TBLPROPERTIES (delta.appendOnly = true)", "COMPUTE"),
-    "a constraint": ("ALTER TABLE {s} ADD CONSTRAINT small CHECK (k < 9 OR k IS NULL)", INCREMENTAL),
+    "a constraint": ("ALTER TABLE {s} ADD CONSTRAINT small CHECK (k < 90 OR k IS NULL)", INCREMENTAL),
 }
 """What somebody does to a view's own table, and what becomes of the view."""

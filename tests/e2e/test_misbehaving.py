@@ -129,7 +129,7 @@ class Track:
         found: list[str] = []
         mends: dict[str, Happening] = {}
         for view in self.kept:
-            wanted, told = self.case.outcomes.get(view.kind, INCREMENTAL), self.outcome(view)
+            wanted, told = self.wanted(view), self.outcome(view)
             if isinstance(wanted, Refused):
                 mends[repr(wanted.mend)] = wanted.mend
                 if not self.is_refused(told, wanted, view):
@@ -143,6 +143,11 @@ class Track:
                 f"{name} was mended, and is {told!r}" for name, told in again.items() if not isinstance(told, str)
             ]
         return found
+
+    def wanted(self, view: Kept) -> str | Refused:
+        if self.lane.feed and self.case.fed is not None:
+            return self.case.fed
+        return self.case.outcomes.get(view.kind, INCREMENTAL)
 
     def is_refused(self, told: str | Exception, wanted: Refused, view: Kept) -> bool:
         """By an error that says whose it is; the view can be read as it was."""

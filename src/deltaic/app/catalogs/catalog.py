@@ -171,7 +171,8 @@ class Catalog(ABC):
         columns: Sequence[str] = [c for c in snapshot.columns if not c.lower().startswith(RESERVED)]
         try:
             definition = definition_in(snapshot.properties, schema, name)
-            columns, comment = definition.columns, definition.comment
+            columns = [c for c in definition.columns if c in columns] or columns  # somebody may have dropped some
+            comment = definition.comment
         except DefinitionDamaged as problem:
             _log.warning("%s", problem.what)
         return Shown(schema, name, ref, tuple(columns), snapshot.shown, snapshot.version, comment)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
+from deltaic.algebra.expr import quote
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.refresh.compile import Compiled, pinned_text
 from deltaic.app.refresh.why_full import TABLE, digest
@@ -107,7 +108,7 @@ def create_sql(
     if properties is None:
         properties = own_properties(table)
     return table.create_sql(
-        query,
+        without_defaults(compiled, query),
         replace=replacing,
         partition_by=definition.partitioned_by,
         cluster_by=definition.clustered_by,
@@ -115,6 +116,17 @@ def create_sql(
         comment=definition.comment,
         location=location,
     )
+
+
+def without_defaults(compiled: Compiled, query: str) -> str:
+    """A column that is shown as it is would bring its DEFAULT along, which a table takes under a feature only."""
+    pairs = zip(compiled.definition.columns, compiled.schema.fields, strict=True)
+    brought = {name for name, field in pairs if any(key.endswith("_DEFAULT") for key in field.metadata or {})}
+    if not brought:
+        return query
+    columns = compiled.stored.values() if isinstance(compiled.way, Maintenance) else compiled.definition.columns
+    listed = ", ".join(f"coalesce({quote(c)}) AS {quote(c)}" if c in brought else quote(c) for c in columns)
+    return f"SELECT {listed} FROM (\n{query}\n)"
 
 
 def own_properties(table: ViewTable) -> dict[str, str]:
