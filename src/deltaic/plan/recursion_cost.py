@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deltaic.plan.recursion import Recursion
-from deltaic.plan.rounds import Told
+from deltaic.plan.rounds import RoundsFound
 from deltaic.plan.steps import SourceRead
 
 READ, FOUND, ROUND = 4e-7, 2e-6, 0.01
@@ -25,7 +25,7 @@ USUAL_DEPTH = 3.0
 """Where it was not recorded."""
 
 
-def mean_round(told: Sequence[Told]) -> float | None:
+def mean_round(told: Sequence[RoundsFound]) -> float | None:
     """In which round a row was found, on average."""
     counts = [(n, count) for one in told for found in one.rows.values() for n, count in enumerate(found, 1)]
     rows = sum(count for _, count in counts)

@@ -34,7 +34,7 @@ class Engine(Protocol):
 
 
 @dataclass
-class Told:
+class RoundsFound:
     """What the rounds of one phase found, for each predicate: how many rows, round by round."""
 
     phase: Phase
@@ -60,7 +60,7 @@ class Rounds:
     engine: Engine
     most: int
     over_deleted: float | None = None
-    told: list[Told] = field(default_factory=list)
+    told: list[RoundsFound] = field(default_factory=list)
 
     def evaluate(self, parts: Sequence[Part]) -> None:
         """All rows of the predicates."""
@@ -103,7 +103,7 @@ class Rounds:
                     " or allow more rounds by spark.deltaic.rounds.",
                 )
             rows = self.round(phase, parts, [part.again for part in parts], found)
-        self.told.append(Told(phase, found))
+        self.told.append(RoundsFound(phase, found))
         return total
 
     def round(

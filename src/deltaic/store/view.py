@@ -37,7 +37,7 @@ TRANSACTION_APP = "deltaic"
 """Transaction numbers are a table's own, so one name serves all views."""
 
 
-AGAIN = "Nothing was changed here. Do the same again to go on from there."
+TRY_AGAIN = "Nothing was changed here. Do the same again to go on from there."
 """What a loser is told to do."""
 _APPENDED = "__deltaic_appended"
 
@@ -313,7 +313,7 @@ class ViewTable:
         if last is not None and last.refresh >= progress.refresh:
             altered = last.figures.get("definition") != progress.figures.get("definition")
             what = "was given another query meanwhile" if altered else f"has had its refresh {last.refresh} meanwhile"
-        return ConcurrentRefresh(f"{self.ref.name} {what}", hint=AGAIN)
+        return ConcurrentRefresh(f"{self.ref.name} {what}", hint=TRY_AGAIN)
 
     def _dropped(self) -> MissingError:
         return MissingError(f"{self.ref.name} was dropped meanwhile", hint="Nothing that was written here can be read.")

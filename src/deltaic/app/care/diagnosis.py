@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deltaic.app.values.report import Told
+from deltaic.app.values.report import Printable
 from deltaic.spark.java import HOW_TO_GET_IT, OLDEST
 
 ERROR, WARNING, NOTE, FINE = "error", "warning", "note", "fine"
@@ -31,7 +31,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Diagnosis(Told):
+class Diagnosis(Printable):
     findings: tuple[Finding, ...]
 
     @property

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deltaic.app.catalogs.local import LocalCatalog
 
 _log = logging.getLogger(__name__)
-Told = Mapping[str, str]
+Note = Mapping[str, str]
 _DRAFT = ".deltaic-draft-"
 
 
@@ -46,11 +46,11 @@ def write_whole(file: Path, text: str) -> None:
 class Notes:
     """A file for each thing that is being made. `settle` takes away what a note tells of, if it was not finished."""
 
-    def __init__(self, folder: Path, settle: Callable[[Told], None]) -> None:
+    def __init__(self, folder: Path, settle: Callable[[Note], None]) -> None:
         self.folder, self.settle = folder, settle
 
     @contextmanager
-    def noted(self, told: Told) -> Iterator[None]:
+    def noted(self, told: Note) -> Iterator[None]:
         """Something is made in this block, which may fail or be killed. ExistsError: nothing of it was made here."""
         self.folder.mkdir(parents=True, exist_ok=True)
         note = self.folder / f"{uuid4().hex}.json"
@@ -73,7 +73,7 @@ class Notes:
     def settled(self, note: Path) -> None:
         """A server may be away; then the note stays for the next time."""
         try:
-            told: Told = json.loads(note.read_text())
+            told: Note = json.loads(note.read_text())
         except ValueError:  # a disk that was full, or somebody else
             _log.warning("%s says nothing", note)
             note.unlink()

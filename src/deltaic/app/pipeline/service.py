@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 WAITS = 1.0
 """Seconds between two rounds."""
-AGAIN = 30.0
+RETRY_AFTER = 30.0
 """Seconds until a view that failed is tried again."""
 
 
@@ -104,7 +104,7 @@ class Service:
             except ConcurrentRefresh as other:
                 yield f"{definition.full_name}: {other.what}"
             except Exception as problem:  # Spark, Arrow and drivers share no class; the other views go on
-                self.failed[definition.full_name] = time.time() + AGAIN
+                self.failed[definition.full_name] = time.time() + RETRY_AFTER
                 yield f"{definition.full_name}: {first_line(problem)}"
 
     def target(self, definition: Definition, above: frozenset[str]) -> float | None:

@@ -47,7 +47,7 @@ from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot, TableRef
-from deltaic.store.view import AGAIN, ViewTable
+from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.refresh.shared import Together
@@ -135,7 +135,7 @@ class Planner:
         marked = table.last_refresh()
         now = definition_in(table.log.snapshot(table.at).properties, definition.schema, definition.name)
         if now != definition:
-            raise ConcurrentRefresh(f"{definition.full_name} was given another query meanwhile", hint=AGAIN)
+            raise ConcurrentRefresh(f"{definition.full_name} was given another query meanwhile", hint=TRY_AGAIN)
         return table, marked
 
     def compiled(self, definition: Definition) -> Compiled:

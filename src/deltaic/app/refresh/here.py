@@ -27,7 +27,7 @@ from deltaic.delta.rules import Derivation, ordered
 from deltaic.plan.iterating import evaluation_steps
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.recursion import Fixpoint, Phase, change_of, leaf_relation, placed
-from deltaic.plan.rounds import Rounds, Told
+from deltaic.plan.rounds import Rounds, RoundsFound
 from deltaic.plan.steps import Iterate, SourceRead
 from deltaic.plan.strata import STRATUM
 from deltaic.store.arrow import arrow_schema, arrow_to_spark, without_views
@@ -51,7 +51,7 @@ class Here(ABC):
         self.named = False
         """Whether Spark knows the relations of leaves."""
 
-    def iterate(self, step: Iterate) -> list[Told] | None:
+    def iterate(self, step: Iterate) -> list[RoundsFound] | None:
         """Evaluates or maintains the predicates of a step, so that Spark has them or their changes under their names;
         None if that is Spark's to do."""
         assert step.fixpoint is not None
@@ -200,9 +200,11 @@ def _instead_of_scan(ref: Ref, leaf: Node) -> Node:
 
 
 @contextmanager
-def evaluated(session: SparkSession, compiled: Compiled, reads: Mapping[str, SourceRead]) -> Iterator[list[Told]]:
+def evaluated(
+    session: SparkSession, compiled: Compiled, reads: Mapping[str, SourceRead]
+) -> Iterator[list[RoundsFound]]:
     """The predicates of a query, for as long as a block reads them; what their rounds found."""
-    told = list[Told]()
+    told = list[RoundsFound]()
     with ExitStack() as stack:
 
         def keep(frame: DataFrame) -> DataFrame:

@@ -29,7 +29,7 @@ from deltaic.app.values.report import Reduced
 from deltaic.app.values.settings import Settings
 from deltaic.plan.maintain import Maintenance, Way
 from deltaic.plan.program import AGAIN, AGAIN_KEYS, ARTIFACT, DELTA, OP
-from deltaic.plan.rounds import Told
+from deltaic.plan.rounds import RoundsFound
 from deltaic.plan.steps import (
     Compute,
     ComputeAgain,
@@ -71,7 +71,7 @@ class Outcome:
     written_by: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     stages: list[Reduced] = field(default_factory=list)
-    rounds: list[Told] = field(default_factory=list)
+    rounds: list[RoundsFound] = field(default_factory=list)
 
 
 class Run:

@@ -19,7 +19,7 @@ from deltaic.plan.program import ARTIFACT
 from deltaic.plan.recursion import Phase
 from deltaic.plan.recursion_cost import mean_round
 from deltaic.plan.refreshing import full_query
-from deltaic.plan.rounds import Told
+from deltaic.plan.rounds import RoundsFound
 from deltaic.plan.steps import SourceRead, StoredView, WriteView
 from deltaic.store import partitions
 from deltaic.store.log import PLANNED_AT, Log
@@ -171,7 +171,7 @@ def depth_of(last: Progress | None) -> float | None:
     return found if isinstance(found, int | float) else None
 
 
-def with_depth(progress: Progress, told: Sequence[Told]) -> Progress:
+def with_depth(progress: Progress, told: Sequence[RoundsFound]) -> Progress:
     """After predicates were evaluated."""
     depth = mean_round(told) if all(one.phase is Phase.EVALUATE for one in told) else None
     return replace(progress, figures={**progress.figures, DEPTH: round(depth, 2)}) if depth else progress

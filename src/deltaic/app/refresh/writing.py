@@ -16,7 +16,7 @@ from deltaic.app.refresh.stored import with_depth
 from deltaic.app.values.report import Reduced
 from deltaic.plan.cost import WHOLE_ROWS
 from deltaic.plan.program import ARTIFACT, OP
-from deltaic.plan.rounds import Told
+from deltaic.plan.rounds import RoundsFound
 from deltaic.plan.steps import WriteView
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
@@ -39,7 +39,7 @@ class Writing:
         self.whole_rows: int | None = None
         """How many rows a view has that was written whole, if they were here."""
 
-    def tell(self, stages: Sequence[Reduced], rounds: Sequence[Told]) -> None:
+    def tell(self, stages: Sequence[Reduced], rounds: Sequence[RoundsFound]) -> None:
         """The sizes of the relations that led to this commit, into it: explain shows them next time. And how deep the
         recursion was."""
         self.progress = with_depth(self.progress, rounds)

@@ -27,7 +27,7 @@ from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot
-from deltaic.store.view import AGAIN, ViewTable
+from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.warehouse import Warehouse
@@ -102,7 +102,7 @@ class Applier:
         reads = {key: self.unchanged(compiled.sources[key], states[key]) for key in states}
         table, marked = self.planner.looked_at(self.definition)
         if marked is None or Progress.of(marked.commit) != moment.last:
-            raise ConcurrentRefresh(f"{name} was refreshed meanwhile", hint=AGAIN)
+            raise ConcurrentRefresh(f"{name} was refreshed meanwhile", hint=TRY_AGAIN)
         edited = self.edit_of(table, marked)
         if edited is not None:
             raise NotIncremental(f"{name}: {edited}", hint="Refresh it: it is computed anew.")

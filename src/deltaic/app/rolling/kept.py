@@ -19,7 +19,7 @@ from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone, MissingE
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.rolling import Rolling
 from deltaic.store.progress import Progress
-from deltaic.store.view import AGAIN, ViewTable
+from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +130,9 @@ class KeptDelta:
         try:
             table.apply_spark(session, sql, kept.progress(kept.rolling))
         except (ExistsError, MissingError) as other:
-            raise ConcurrentRefresh(f"{self.definition.full_name} is being propagated elsewhere", hint=AGAIN) from other
+            raise ConcurrentRefresh(
+                f"{self.definition.full_name} is being propagated elsewhere", hint=TRY_AGAIN
+            ) from other
         found = self.now()
         if found is None:
             raise MissingError(f"{self.definition.full_name} was dropped meanwhile")

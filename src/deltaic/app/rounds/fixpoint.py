@@ -16,7 +16,7 @@ from deltaic.algebra.recursion import Predicate
 from deltaic.algebra.trees import walk
 from deltaic.app.values.settings import Settings
 from deltaic.plan.recursion import Phase, Query, change_of
-from deltaic.plan.rounds import Rounds, Told
+from deltaic.plan.rounds import Rounds, RoundsFound
 from deltaic.plan.steps import Iterate, SourceRead
 from deltaic.sql.render import render
 from deltaic.store.arrow import arrow_schema, arrow_to_spark, has_arrow_types
@@ -49,7 +49,7 @@ Keep = Callable[["DataFrame"], "DataFrame"]
 """Has Spark keep what a frame gives, until somebody says that it is over."""
 
 
-def iterate(session: SparkSession, step: Iterate, limits: Limits, keep: Keep) -> list[Told]:
+def iterate(session: SparkSession, step: Iterate, limits: Limits, keep: Keep) -> list[RoundsFound]:
     """Evaluate or maintain the predicates of a step; they, and their changes, are then there under their names."""
     name_relations(session, step, keep)
     rounds = Rounds(SparkEngine(session, keep), limits.rounds, limits.over_deleted)

@@ -57,7 +57,7 @@ from deltaic.sql.statements import (
     Statement,
 )
 from deltaic.store.quoting import text_literal
-from deltaic.store.view import AGAIN
+from deltaic.store.view import TRY_AGAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,7 +166,7 @@ class Executor:
             except (MissingError, SourceError) as problem:
                 if there is None or not self.catalog.is_gone(schema, name):
                     raise
-                raise ConcurrentRefresh(f"{schema}.{name} was dropped meanwhile", hint=AGAIN) from problem
+                raise ConcurrentRefresh(f"{schema}.{name} was dropped meanwhile", hint=TRY_AGAIN) from problem
         return self.nothing()
 
     def alter(self, statement: AlterView) -> DataFrame:

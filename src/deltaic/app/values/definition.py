@@ -191,7 +191,7 @@ def recorded_settings(spark: SparkSession) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Told:
+class ViewProperties:
     """What the properties of a view say."""
 
     technique: str
@@ -224,7 +224,7 @@ def references_in(text: str) -> Iterator[tuple[tuple[str, ...], str, tuple[str, 
         yield named_columns(found[1]), found[2], named_columns(found[3])
 
 
-def checked_properties(properties: Mapping[str, str]) -> Told:
+def checked_properties(properties: Mapping[str, str]) -> ViewProperties:
     """A `deltaic.` property that means nothing is refused."""
     for key, value in properties.items():
         named = any(key.startswith(prefix) and len(key) > len(prefix) for prefix in (KEY, REFERS, INTERVAL))
@@ -265,7 +265,7 @@ def checked_properties(properties: Mapping[str, str]) -> Told:
     keys = {key[len(KEY) :]: named_columns(value) for key, value in properties.items() if key.startswith(KEY)}
     references = {key[len(REFERS) :]: value for key, value in properties.items() if key.startswith(REFERS)}
     intervals = {key[len(INTERVAL) :]: int(value) for key, value in properties.items() if key.startswith(INTERVAL)}
-    return Told(
+    return ViewProperties(
         properties.get(TECHNIQUE, "auto"),
         told.get(COUNTS),
         told.get(STRATA),

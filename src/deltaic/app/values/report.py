@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 
-class Told(ABC):
+class Printable(ABC):
     """Something that is told line by line: in a terminal, in a notebook, and as text."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Reduced:
 
 
 @dataclass(frozen=True)
-class Report(Told):
+class Report(Printable):
     """Figures are measured; None says that one could not be."""
 
     view: str
@@ -122,7 +122,7 @@ EQUAL, DIFFERS, DAMAGED, UNCERTAIN = "equal", "differs", "damaged", "uncertain"
 
 
 @dataclass(frozen=True)
-class Check(Told):
+class Check(Printable):
     """What a check found. `missing` and `extra` are rows that people see; `state` counts those of all that is stored,
     which the next refresh relies on, and is None where that was not compared."""
 
@@ -186,7 +186,7 @@ def _shown(names: Sequence[str], values: Sequence[Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Repair(Told):
+class Repair(Printable):
     """What a repair did: `none`; `recomputed`, in the view's own table; or `rebuilt`, of what its log still said."""
 
     view: str
