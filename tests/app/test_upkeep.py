@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, with_last_vacuum, with_vacuum
+import pytest
+
+from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, tried, with_last_vacuum, with_vacuum
 from deltaic.app.values.settings import Settings
+from deltaic.errors import ConcurrentRefresh
 from deltaic.store.progress import Progress
 
 HOUR = 3_600_000
@@ -30,3 +33,15 @@ def test_a_view_is_folded_now_and_then_or_never() -> None:
     assert times(50) == [25, 50, 75, 100]
     assert times(1) == list(range(1, 101))
     assert times(0) == []
+
+
+def test_what_fails_is_told_and_fails_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(problem: Exception) -> bool:
+        raise problem
+
+    assert tried("v", "its log", lambda: True)
+    assert not tried("v", "its log", lambda: fails(OSError("the disk is full")))
+    assert not tried("v", "its log", lambda: fails(ConcurrentRefresh("somebody else is at it")))
+    assert [record.getMessage() for record in caplog.records] == [
+        "v: its log could not be looked after: the disk is full"
+    ]
