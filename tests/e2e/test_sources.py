@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from deltaic import Warehouse
-from deltaic.errors import NotIncremental
+from deltaic.app.pipeline.pipeline import Pipeline
+from deltaic.app.values.definition import Definition
+from deltaic.errors import HistoryGone, NotIncremental
 from tests.e2e.conftest import Keep, Kept, report_of, rows
+from tests.e2e.misfortunes import vacuumed
 
 SETUP = """
 CREATE TABLE s (k INT, v INT, note STRING);
@@ -184,3 +187,29 @@ def test_spark_and_delta_rs_give_the_same_view(wh: Warehouse, both: list[Kept]) 
                 if report.mode != "noop":
                     assert report.written_by == ("delta-rs" if use_rs else "spark")
     wh.use_rs = True
+
+
+def test_a_common_time_that_is_vacuumed_meanwhile(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    wh.script(SETUP)
+    views = [Kept(wh, "g", GROUPED), Kept(wh, "f", FILTERED)]
+    wh.sql("UPDATE s SET v = v + 1")
+    pinned, meanwhile = Pipeline.pins, ["UPDATE s SET v = v + 1", "vacuum"]
+
+    def pins(pipeline: Pipeline, order: list[Definition]) -> dict[str, int]:
+        found = pinned(pipeline, order)
+        while meanwhile:
+            what = meanwhile.pop(0)
+            vacuumed(wh, "s") if what == "vacuum" else wh.sql(what)
+        return found
+
+    monkeypatch.setattr(Pipeline, "pins", pins)
+    reports = wh.refresh()
+    assert isinstance(reports, list)
+    assert [report.reasons[0].split(":")[0] for report in reports] == ["HISTORY_GONE"] * 2
+    for view in views:
+        view.check()
+    meanwhile += ["UPDATE s SET v = v + 1", "vacuum"]
+    with pytest.raises(HistoryGone, match="the versions of its sources that it is refreshed to are vacuumed"):
+        Pipeline(wh).refresh(full=True, again=False)
+    for view in views:
+        view.refresh("full")

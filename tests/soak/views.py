@@ -8,7 +8,7 @@ from tests.e2e.test_recursion import CLOSURE
 
 TABLES = """
 CREATE TABLE s (k INT, v INT, x DOUBLE); CREATE TABLE edge (s INT, d INT);
-CREATE TABLE u (k INT, w INT) TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 100 seconds');
+CREATE TABLE u (k INT, w INT) TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 200 seconds');
 INSERT INTO s SELECT id % 40, id % 7, id / 8 FROM range(400);
 INSERT INTO s VALUES (NULL, 1, 1.5), (NULL, NULL, NULL), (1, 1, 0.125);
 INSERT INTO u SELECT id % 50, id % 11 FROM range(100); INSERT INTO u VALUES (NULL, 3), (2, NULL);

@@ -154,9 +154,9 @@ class Worker:
 
     def look_back(self, choice: random.Random) -> None:
         """A time between the view's and now, or of its past, if that is still there."""
-        newest = self.wh.propagate("rolled", steps=1)
-        at = (newest[0].time or 1) - choice.randrange(3) if newest else 1
         with contextlib.suppress(TimeError, HistoryGone, NotIncremental):
+            newest = self.wh.propagate("rolled", steps=1)
+            at = (newest[0].time or 1) - choice.randrange(3) if newest else 1
             self.wh.table("rolled", as_of=at).count()
             self.tell("looked back", at=at)
 

@@ -18,7 +18,7 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.common import Columns, Shape, shapes
-from deltaic.errors import ConfigurationError, DeltaicError, DependencyError, MissingError
+from deltaic.errors import ConfigurationError, DeltaicError, DependencyError, HistoryGone, MissingError
 from deltaic.plan.maintain import Maintenance
 from deltaic.sql.statements import Policy
 from deltaic.store.log import Log
@@ -33,8 +33,9 @@ class Pipeline:
     def __init__(self, warehouse: Warehouse) -> None:
         self.warehouse = warehouse
 
-    def refresh(self, *, full: bool) -> list[Report]:
-        """A view that cannot be refreshed stops those that read it, and no others; it is told when these are done."""
+    def refresh(self, *, full: bool, again: bool = True) -> list[Report]:
+        """A view that cannot be refreshed stops those that read it, and no others; it is told when these are done.
+        If that is because the common time was vacuumed meanwhile, all are brought to a later one."""
         from deltaic.app.pipeline.progress_bar import progress_bar
 
         order = self.in_order()
@@ -57,6 +58,8 @@ class Pipeline:
                 except DeltaicError as problem:
                     failed[definition.full_name.lower()] = problem
                 advance(definition.full_name)
+        if again and any(isinstance(problem, HistoryGone) for problem in failed.values()):
+            return self.refresh(full=full, again=False)
         problems = [*failed.values(), *self.warehouse.definitions()[1].values()]
         for other in problems[1:]:
             _log.warning("%s", other.what)

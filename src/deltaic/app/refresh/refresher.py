@@ -17,12 +17,14 @@ from deltaic.app.refresh.why_full import TABLE, recoverable
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
-from deltaic.errors import NotIncremental
+from deltaic.errors import ComputeError, HistoryGone, NotIncremental
 from deltaic.plan.kept import KEPT
 from deltaic.spark.analyzer import enough_stack
 from deltaic.spark.lost import again_if_lost
 from deltaic.spark.telling import told_of
 from deltaic.sql.statements import Policy
+from deltaic.store.change import is_history_gone
+from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.rs import is_not_text
 from deltaic.store.view import ViewTable
@@ -41,8 +43,21 @@ class Refresher:
         self.planner = Planner(warehouse, odd_texts=odd_texts, together=self.shared.together)
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
-        with told_of(definition.full_name):
-            return self.refreshed(definition, full=full, pins=pins)
+        try:
+            with told_of(definition.full_name):
+                return self.refreshed(definition, full=full, pins=pins)
+        except ComputeError as problem:
+            if not is_history_gone(problem) or not self.are_past(pins or {}):
+                raise
+            raise HistoryGone(
+                f"{definition.full_name}: the versions of its sources that it is refreshed to are vacuumed",
+                hint="Refresh it to the newest. A longer delta.deletedFileRetentionDuration of the sources keeps them.",
+            ) from problem
+
+    def are_past(self, pins: Mapping[str, int]) -> bool:
+        """Whether the sources have gone on since."""
+        refs = {key: self.warehouse.source_ref(key) for key in pins}
+        return any(ref and Log(ref, self.warehouse.spark).version() > pins[key] for key, ref in refs.items())
 
     def refreshed(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None) -> Report:
         started = time.perf_counter()
