@@ -47,7 +47,7 @@ from deltaic.errors import (
     SourceError,
     UnsupportedError,
 )
-from deltaic.spark.session import forked, has_delta, local_session
+from deltaic.spark.session import TABLES_OF_A_WAREHOUSE, forked, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements
 from deltaic.sql.statements import AlterView, CreateView, RefreshView
 from deltaic.store.lock import refresh_lock
@@ -91,6 +91,8 @@ def open_warehouse(
             hint="Close it first: warehouse.close(), or use it in a with block.",
         )
     session = local_session().newSession()
+    for key, value in TABLES_OF_A_WAREHOUSE.items():  # it may be a session that somebody else made
+        session.conf.set(key, value)
     catalog = LocalCatalog(session, root)
     catalog.open()
     _open_here[root] = _open_here.get(root, 0) + 1

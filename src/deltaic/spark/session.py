@@ -56,6 +56,13 @@ _EVERY_FILE = (("spark.sql.files.ignoreMissingFiles", "false"), ("spark.sql.file
 _BROADCAST = ("spark.sql.autoBroadcastJoinThreshold", "64MB")
 
 
+TABLES_OF_A_WAREHOUSE = {
+    "spark.sql.sources.default": "delta",
+    "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
+}
+"""What CREATE TABLE makes where nothing else is said."""
+
+
 def configure(builder: SparkSession.Builder, *, jars: bool = True) -> SparkSession.Builder:
     """Give a builder of the user's own what Delta needs; `jars=False` where the cluster has them already."""
     # Other extensions and jars stay. The builder has no public way to ask for them, and setting replaces.
@@ -228,8 +235,7 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.extensions": DELTA_EXTENSION,
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.jars": ",".join([*delta_jars(), *(postgres_jars() if postgres_jars_are_cached() else [])]),
-        "spark.sql.sources.default": "delta",
-        "spark.databricks.delta.properties.defaults.enableChangeDataFeed": "true",
+        **TABLES_OF_A_WAREHOUSE,
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.enabled": "false",
