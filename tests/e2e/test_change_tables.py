@@ -135,6 +135,7 @@ HISTORY = (
 )
 
 
+@pytest.mark.long
 def test_an_aggregate_of_the_padded_side_reads_only_its_change(wh: Warehouse) -> None:
     wh.script(RETAIL + "; INSERT INTO stores VALUES (4, 'W', 'S3'), (5, 'W', 'S1'), (NULL, NULL, NULL)")
     view = Kept(wh, "sold", """SELECT city, count(s.price) AS n, sum(s.price) AS total, avg(s.price + 1) AS mean
@@ -155,7 +156,8 @@ FROM stores st LEFT JOIN sales s ON s.storeID = st.storeID GROUP BY city""")  # 
     assert "an outer join, whose padded rows no aggregate counts" in wh.explain("sold")
 
 
-@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("use_rs", [True, False])
 def test_every_part_through_a_history(wh: Warehouse, use_rs: bool, pytestconfig: pytest.Config) -> None:
     wh.use_rs = use_rs
     wh.sql("CREATE TABLE t (k INT, i INT, v DECIMAL(9, 2), x DOUBLE)")

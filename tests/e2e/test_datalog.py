@@ -64,6 +64,7 @@ def check(wh: Warehouse, expected: dict[str, set[tuple[object, ...]]]) -> None:
         assert sorted(found, key=str) == sorted(wanted, key=str), name
 
 
+@pytest.mark.long
 def test_the_examples_of_the_literature(wh: Warehouse) -> None:
     fill(wh)
     assert wh.datalog(HOPS) == ["hop", "tri_hop", "only_tri_hop", "min_cost_hop"]

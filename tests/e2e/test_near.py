@@ -30,7 +30,8 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("use_rs", [True, False])
 def test_reads_near_the_change(
     wh: Warehouse, use_rs: bool, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:

@@ -209,6 +209,7 @@ def test_a_change_that_only_the_query_above_sees(wh: Warehouse) -> None:
     assert difference(wanted, rows(wh, "SELECT * FROM reach")) is None
 
 
+@pytest.mark.long
 def test_shortest_paths_and_parts(wh: Warehouse) -> None:
     """Rules that compute: costs under a bound, and pieces along paths, which they carry: equal ones would merge."""
     wh.script(TABLES)
@@ -248,6 +249,7 @@ RULES = {
 }
 
 
+@pytest.mark.long
 def test_rules_that_are_added_and_removed(wh: Warehouse) -> None:
     g = Graph(wh, GRAPHS["scale_free"])
     g.insert("blocked", [(3,), (4,)])
@@ -269,6 +271,7 @@ def test_rules_that_are_added_and_removed(wh: Warehouse) -> None:
     assert report_of(wh, "v").mode == "incremental"
 
 
+@pytest.mark.long
 def test_branches_that_are_added_and_removed(wh: Warehouse) -> None:
     wh.script(TABLES)
     wh.sql("INSERT INTO edge VALUES (1, 2), (1, 2), (3, 4)")
@@ -344,6 +347,7 @@ def test_what_is_refused(wh: Warehouse, query: str, error: type[Exception], told
         wh.spark.conf.unset("spark.deltaic.rounds")
 
 
+@pytest.mark.long
 def test_union_all_is_sparks_to_run(wh: Warehouse) -> None:
     wh.script(TABLES)
     wh.sql("INSERT INTO edge VALUES (1, 2), (2, 3)")

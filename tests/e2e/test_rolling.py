@@ -89,7 +89,8 @@ class Recorded:
 @pytest.mark.parametrize(
     ("properties", "names"),
     [
-        ("", ["joined", "grouped", "of_union"]),
+        ("", ["grouped"]),
+        pytest.param("", ["joined", "of_union"], marks=pytest.mark.long),
         pytest.param(ROLLED, ["three"], marks=pytest.mark.long),
         pytest.param("", ["with_itself", "by_key", "distinct_values", "three"], marks=pytest.mark.long),
         pytest.param(ROLLED, ["with_itself", "grouped", "joined"], marks=pytest.mark.long),

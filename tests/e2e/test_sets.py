@@ -28,6 +28,7 @@ def pinned(technique: str) -> str:
     return f"TBLPROPERTIES (deltaic.technique = '{technique}')"
 
 
+@pytest.mark.long
 def test_figures_1_to_9(wh: Warehouse) -> None:
     wh.script(FIGURE_1)
     views = {name: Kept(wh, f"v_{n}", ACE, pinned(name)) for n, name in enumerate((*FIGURES, "mu2"))}
@@ -56,6 +57,7 @@ def read_of(report: Report, *tables: str) -> int:
     return sum((report.rows_read or {})[f"default.{table}"] for table in tables)
 
 
+@pytest.mark.long
 def test_reducing_ends_when_no_candidates_are_left(wh: Warehouse) -> None:
     """Whatever is left to be joined is not read: the report shows it."""
     wh.script(FIGURE_1)
@@ -93,6 +95,7 @@ def test_sets_through_a_history(wh: Warehouse, use_rs: bool) -> None:
         check_all(views)
 
 
+@pytest.mark.long
 def test_a_key_in_the_view(wh: Warehouse) -> None:
     """What a deletion takes out is told by the view alone, what an insertion brings by the others alone."""
     wh.script("CREATE TABLE c (id INT, town STRING); CREATE TABLE o (id INT, c INT, item STRING)")
@@ -177,6 +180,7 @@ def links(text: str) -> str:
     return ", ".join(f"('{pair[0]}', '{pair[1]}')" for pair in text.split())
 
 
+@pytest.mark.long
 def test_hop_and_tri_hop(wh: Warehouse) -> None:
     """Examples 4.2 and 5.1 of Gupta, Mumick and Subrahmanian."""
     wh.script(f"CREATE TABLE link (s STRING, d STRING); INSERT INTO link VALUES {links('ab ad dc bc ch fg')}")
@@ -215,6 +219,7 @@ def test_only_tri_hop_and_min_cost_hop(wh: Warehouse) -> None:
         check_all(views)
 
 
+@pytest.mark.long
 def test_a_set_that_stays_the_same_stops_at_its_distinct(wh: Warehouse) -> None:
     wh.script(f"CREATE TABLE link (s STRING, d STRING); INSERT INTO link VALUES {links('ab ad dc bc ch')}")
     wh.script("CREATE TABLE node (id STRING, name STRING); INSERT INTO node VALUES ('c', 'C'), ('h', 'H')")

@@ -177,6 +177,7 @@ def test_many_views_at_one_time(wh: Warehouse) -> None:
         view.check()
 
 
+@pytest.mark.long
 def test_spark_and_delta_rs_give_the_same_view(wh: Warehouse, both: list[Kept]) -> None:
     for change in ("INSERT INTO s VALUES (1, 6, 'x'), (1, 6, 'x')", "DELETE FROM s WHERE v = 10"):
         for use_rs in (True, False):
@@ -189,6 +190,7 @@ def test_spark_and_delta_rs_give_the_same_view(wh: Warehouse, both: list[Kept]) 
     wh.use_rs = True
 
 
+@pytest.mark.long
 def test_a_common_time_that_is_vacuumed_meanwhile(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     wh.script(SETUP)
     views = [Kept(wh, "g", GROUPED), Kept(wh, "f", FILTERED)]

@@ -46,6 +46,7 @@ def operations(wh: Warehouse, view: str) -> list[str]:
     return [str(commit["operation"]) for commit in wh.history(view)]
 
 
+@pytest.mark.long
 def test_files_are_folded_whatever_wrote_them(wh: Warehouse) -> None:
     wh.sql("CREATE TABLE s (id INT, k INT)")
     wh.sql("INSERT INTO s SELECT id, id % 3 FROM range(30)")

@@ -91,7 +91,7 @@ KINDS = {
 }  # fmt: skip
 
 
-GROUPS = 14
+GROUPS = 28
 
 
 @pytest.mark.parametrize("group", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, GROUPS))])
