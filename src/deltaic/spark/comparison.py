@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType
 
 from deltaic.algebra.expr import quote
@@ -169,8 +168,9 @@ class _Comparison:
     def told(self, wrong: DataFrame, counts: Mapping[str, int]) -> Difference:
         sums = (f"coalesce(sum(greatest({sign}n, 0)), 0)" for sign in ("", "-"))
         missing, extra = wrong.selectExpr(*sums).collect()[0]
-        by = [sf.col(f"v{n}") for n, c in self.places if c.how in (How.EXACT, How.SORTED)]
-        rows = wrong.orderBy(*by, sf.col("n").desc())
+        # columns of the frame itself: a process may have a classic session beside a client of Spark Connect
+        by = [wrong[f"v{n}"] for n, c in self.places if c.how in (How.EXACT, How.SORTED)]
+        rows = wrong.orderBy(*by, wrong["n"].desc())
         shown = rows.selectExpr("n", *(f"{self.shown(n, c)} AS {quote(c.name)}" for n, c in self.places))
         return Difference(missing, extra, counts.get("rounded", 0), counts.get("chosen", 0), shown)
 
