@@ -220,6 +220,8 @@ def test_a_session_of_the_users_own(spark: object, tmp_path: Path) -> None:
         wh.sql("DELETE FROM t WHERE a = 1")
         view.refresh()
         assert [v["view"] for v in wh.views()] == ["mine.v"]
+        with pytest.raises(NameProblem, match="names of letters, digits and underscores only"):
+            wh.sql("CREATE MATERIALIZED VIEW `odd name` AS SELECT a FROM t")
         wh.sql("DROP MATERIALIZED VIEW v")
     finally:
         wh.sql("USE default")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType
 
 
@@ -32,7 +32,7 @@ def fetched(frame: DataFrame, limit: int | None, *, as_json: bool) -> Result:
     if not fields:
         return Result([], [], False)
     plain = frame.toDF(*(f"c{n}" for n in range(len(fields))))
-    shown = plain.select(*(_shown(f"c{n}", f.dataType, as_json) for n, f in enumerate(fields)))
+    shown = plain.selectExpr(*(_shown(f"c{n}", f.dataType, as_json) for n, f in enumerate(fields)))
     rows = shown.collect() if limit is None else shown.take(limit + 1)
     kept = rows if limit is None else rows[:limit]
     values = [list(row) for row in kept]
@@ -46,22 +46,19 @@ _NESTED = frozenset({"struct", "array", "map", "variant"})
 _AS_THEY_ARE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string", "void"})
 
 
-def _shown(name: str, kind: DataType, as_json: bool) -> Column:
+def _shown(name: str, kind: DataType, as_json: bool) -> str:
     """Spark itself writes values as text, in the session's time zone; JSON keeps what JSON has.
 
     A DECIMAL is text in JSON too: most readers of JSON would make it a double, and lose digits.
     """
-    from pyspark.sql import functions as F
-
-    column = F.col(name)
     word = kind.typeName()
     if word == "binary":
-        return F.base64(column) if as_json else F.concat(F.lit("0x"), F.hex(column))
+        return f"base64({name})" if as_json else f"concat('0x', hex({name}))"
     if as_json and word in _NESTED:
-        return F.to_json(column, {"ignoreNullFields": "false"})
+        return f"to_json({name}, map('ignoreNullFields', 'false'))"
     if as_json and word in _AS_THEY_ARE:
-        return column
-    return column.cast("string")
+        return name
+    return f"CAST({name} AS STRING)"
 
 
 def _json_value(value: Any, nested: bool) -> Any:

@@ -15,7 +15,7 @@ from deltaic.algebra.expr import quote
 from deltaic.app.catalogs.catalog import Catalog, is_plain
 from deltaic.app.catalogs.folders import is_table
 from deltaic.app.values.names import RESERVED
-from deltaic.errors import ExistsError, SourceError
+from deltaic.errors import ExistsError, NameProblem, SourceError
 from deltaic.spark.metrics import normal_path
 from deltaic.store.table import TableRef, first_line, table_named
 
@@ -46,6 +46,14 @@ class SessionCatalog(Catalog):
                 continue  # it was dropped meanwhile
             found.extend((schema, str(row["tableName"]).removeprefix(BACKING)) for row in rows)
         return found
+
+    def check_seen(self, schema: str, name: str) -> None:
+        """The view's table stands in Spark's catalog too, which would notice after the table was made."""
+        if not is_plain(schema, name):
+            raise NameProblem(
+                f"{schema}.{name}: Spark's catalog takes names of letters, digits and underscores only",
+                hint="Take another name. A local warehouse, deltaic.open(path), takes any.",
+            )
 
     def view_ref(self, schema: str, name: str) -> TableRef:
         parts = (schema, BACKING + name)
