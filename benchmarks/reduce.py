@@ -72,7 +72,7 @@ def measured(wh: Warehouse, schema: str, technique: str) -> dict[str, object]:
     started = time.perf_counter()
     report = wh.refresh(view_name(schema, technique))
     assert isinstance(report, Report)
-    stored = wh.view_table(wh.definition(view_name(schema, technique))).log.snapshot().bytes
+    stored = wh.engine.view_table(wh.definition(view_name(schema, technique))).log.snapshot().bytes
     return {
         "technique": technique,
         "seconds": time.perf_counter() - started,

@@ -40,7 +40,7 @@ def prepare(wh: Warehouse) -> None:
 
 def measured(wh: Warehouse, name: str, use_rs: bool) -> dict[str, object]:
     """Medians of the warm rounds, the first two left out."""
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     reports: list[Report] = []
     recomputes: list[float] = []
     for number in range(ROUNDS):

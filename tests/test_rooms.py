@@ -18,21 +18,19 @@ LEFT_OF = {
 }
 PURE = ("algebra", "sql", "delta", "plan")
 IN_APP = (
-    "values", "catalogs", "rounds", "refresh", "rolling", "statements", "pipeline", "care", "warehouse", "terminal",
+    "values", "catalogs", "rounds", "refresh", "rolling", "pipeline", "statements", "care", "warehouse", "terminal",
 )  # fmt: skip
-"""From left to right. What a warehouse is made of is handed the warehouse, and knows its type by name only."""
+"""From left to right."""
 
 
-def imported(tree: ast.AST, *, types: bool) -> Iterator[list[str]]:
-    """The modules that a module imports, at any depth of it; with or without those that only type checkers see."""
-    if not types and isinstance(tree, ast.If) and "TYPE_CHECKING" in ast.unparse(tree.test):
-        return
+def imported(tree: ast.AST) -> Iterator[list[str]]:
+    """The modules that a module imports, at any depth of it, those too that only type checkers see."""
     if isinstance(tree, ast.Import):
         yield from (alias.name.split(".") for alias in tree.names)
     if isinstance(tree, ast.ImportFrom) and tree.module:
         yield from ([*tree.module.split("."), alias.name] for alias in tree.names)
     for part in ast.iter_child_nodes(tree):
-        yield from imported(part, types=types)
+        yield from imported(part)
 
 
 def parsed(file: Path) -> ast.AST:
@@ -43,7 +41,7 @@ def parsed(file: Path) -> ast.AST:
 def test_a_room_imports_only_from_its_left(room: str) -> None:
     allowed = LEFT_OF[room] | {room}
     for file in (PACKAGE / room).rglob("*.py"):
-        found = {p[1] for p in imported(parsed(file), types=True) if p[0] == "deltaic" and len(p) > 1} & set(LEFT_OF)
+        found = {p[1] for p in imported(parsed(file)) if p[0] == "deltaic" and len(p) > 1} & set(LEFT_OF)
         assert found <= allowed, f"{file.name} reaches into {found - allowed}"
         if room in PURE:
             assert "pyspark" not in file.read_text("utf-8"), f"{file.name} must work without Spark"
@@ -55,5 +53,5 @@ def test_rooms_inside_of_app_import_only_from_their_left() -> None:
     for file in here.rglob("*.py"):
         room = file.relative_to(here).parts[0].removesuffix(".py")
         allowed = set(IN_APP[: IN_APP.index(room) + 1]) if room in IN_APP else set[str]()
-        found = {p[2] for p in imported(parsed(file), types=False) if p[:2] == ["deltaic", "app"]}
+        found = {p[2] for p in imported(parsed(file)) if p[:2] == ["deltaic", "app"]}
         assert found <= allowed, f"{file.relative_to(here)} reaches into {found - allowed}"

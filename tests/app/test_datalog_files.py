@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deltaic.app.statements.datalog import program_in
+from deltaic.app.statements.programs import program_in
 from deltaic.errors import MissingError, ParseError
 
 

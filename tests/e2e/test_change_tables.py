@@ -55,7 +55,7 @@ FROM sales s FULL JOIN stores st ON s.storeID = st.storeID FULL JOIN infostates 
 @pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_example_2(wh: Warehouse, use_rs: bool) -> None:
     """Nested full joins: sales come and go, stores get their first and lose their last, and no old sale is read."""
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     wh.script(
         RETAIL
         + """; CREATE TABLE infostates (state STRING, area INT);
@@ -159,7 +159,7 @@ FROM stores st LEFT JOIN sales s ON s.storeID = st.storeID GROUP BY city""")  # 
 @pytest.mark.long
 @pytest.mark.parametrize("use_rs", [True, False])
 def test_every_part_through_a_history(wh: Warehouse, use_rs: bool, pytestconfig: pytest.Config) -> None:
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     wh.sql("CREATE TABLE t (k INT, i INT, v DECIMAL(9, 2), x DOUBLE)")
     wh.sql("INSERT INTO t VALUES (1, 1, 1.5, 0.5D), (1, 2, 2.5, 0.3D), (2, 2, NULL, 1e300D), (2, 7, 3, -1e300D)")
     views = [Kept(wh, "parts", PARTS), *(Kept(wh, name, query) for name, query in OTHERS.items())]
@@ -192,7 +192,7 @@ DISTINCT_HISTORY = (
 @pytest.mark.parametrize("use_rs", [True, False])
 def test_multiplicities(wh: Warehouse, use_rs: bool, pytestconfig: pytest.Config) -> None:
     """No old row of the source is read, and views above see none of the hidden ones."""
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     wh.script("""CREATE TABLE t (k INT, i INT, v DECIMAL(9, 2), w STRING);
 INSERT INTO t SELECT id % 5, id % 7, id % 11 / 4, nullif(substr('abcd', CAST(id % 5 AS INT), 1), '')
 FROM range(0, 2000, 1, 1)""")
@@ -218,7 +218,7 @@ FROM range(0, 2000, 1, 1)""")
 @pytest.mark.parametrize("technique", ["auto", "base"])
 def test_a_null_group_that_comes_is_written_by_spark(wh: Warehouse, technique: str) -> None:
     """Delta's MERGE with deletion vectors fails over a NULL key that is to go and is not there."""
-    wh.use_rs = False
+    wh.engine.use_rs = False
     wh.script("CREATE TABLE t (k INT, v INT); INSERT INTO t SELECT id % 3, id FROM range(0, 40, 1, 1)")
     view = Kept(
         wh, "s", "SELECT k, sum(v) AS s FROM t GROUP BY k", f"TBLPROPERTIES (deltaic.technique = '{technique}')"

@@ -33,12 +33,12 @@ def check(wh: Warehouse, view: str, sample: int | None = None) -> Check:
 
 
 def folder(wh: Warehouse, view: str) -> Path:
-    return Path(str(wh.view_table(wh.definition(view)).ref.path))
+    return Path(str(wh.engine.view_table(wh.definition(view)).ref.path))
 
 
 def data_files(wh: Warehouse, view: str) -> list[Path]:
     """Of the newest version."""
-    relation = wh.view_table(wh.definition(view)).ref.relation
+    relation = wh.engine.view_table(wh.definition(view)).ref.relation
     names = {row[0] for row in wh.spark.sql(f"SELECT DISTINCT _metadata.file_name FROM {relation}").collect()}
     return sorted(file for file in folder(wh, view).rglob("*.parquet") if file.name in names)
 
@@ -81,7 +81,7 @@ def edited(statement: str) -> Callable[[Warehouse], None]:
     """A statement over the view's own table."""
 
     def edit(wh: Warehouse) -> None:
-        wh.script(statement.format(t=wh.view_table(wh.definition("v")).ref.relation))
+        wh.script(statement.format(t=wh.engine.view_table(wh.definition("v")).ref.relation))
 
     return edit
 
@@ -226,8 +226,8 @@ def test_what_cannot_be_checked_says_why(wh: Warehouse) -> None:
 
 
 def root_of(wh: Warehouse) -> Path:
-    assert isinstance(wh.catalog, LocalCatalog)
-    return wh.catalog.root
+    assert isinstance(wh.engine.catalog, LocalCatalog)
+    return wh.engine.catalog.root
 
 
 def reopened(wh: Warehouse) -> Warehouse:
@@ -296,7 +296,7 @@ def test_a_damaged_definition_is_found_in_the_log(wh: Warehouse) -> None:
         "ALTER TABLE {t} UNSET TBLPROPERTIES ('deltaic.definition')",
         "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 1 AS mine",
     ):
-        relation = wh.view_table(wh.definition("v")).ref.relation
+        relation = wh.engine.view_table(wh.definition("v")).ref.relation
         wh.spark.sql(statement.format(t=relation))
         if " SET " in statement:
             assert check(wh, "v").verdict == "damaged"

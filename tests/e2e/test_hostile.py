@@ -36,7 +36,7 @@ BREAKS_OUT = "x'); DROP TABLE t; --` /* \\ \" ${env:HOME} %"
 
 
 def table_of(wh: Warehouse, name: str) -> Path:
-    return Path(str(wh.catalog.view_ref("default", name).path))
+    return Path(str(wh.engine.catalog.view_ref("default", name).path))
 
 
 @pytest.fixture
@@ -152,24 +152,24 @@ def test_what_is_elsewhere_stays_when_its_name_goes(t: Warehouse, tmp_path: Path
 
 
 def edit(wh: Warehouse, name: str, **fields: object) -> None:
-    told = json.loads(wh.catalog.read_definition("default", name).to_json())
+    told = json.loads(wh.engine.catalog.read_definition("default", name).to_json())
     set_property(wh, name, json.dumps({**told, **fields}))
 
 
 def set_property(wh: Warehouse, name: str, text: str) -> None:
-    relation = wh.catalog.view_ref("default", name).relation
+    relation = wh.engine.catalog.view_ref("default", name).relation
     wh.spark.sql(f"ALTER TABLE {relation} SET TBLPROPERTIES ({text_literal(PROPERTY)} = {text_literal(text)})")
 
 
 def test_a_definition_that_was_edited_is_noticed_and_does_nothing(t: Warehouse, tmp_path: Path) -> None:
     t.sql("CREATE MATERIALIZED VIEW v AS SELECT k, s FROM t")
     t.sql("CREATE MATERIALIZED VIEW w AS SELECT count(*) AS n FROM t")
-    good = t.catalog.read_definition("default", "v").to_json()
+    good = t.engine.catalog.read_definition("default", "v").to_json()
     for damaged in (
         "{",
         json.dumps({**json.loads(good), "query": "RESTORE TABLE t TO VERSION AS OF 0"}),
         json.dumps({**json.loads(good), "settings": {"spark.sql.ansi.enabled": "false"}}),
-        t.catalog.read_definition("default", "w").to_json(),
+        t.engine.catalog.read_definition("default", "w").to_json(),
     ):
         set_property(t, "v", damaged)
         for refused in (lambda: t.refresh("v"), lambda: t.explain("v"), lambda: t.refresh("v", full=True)):
@@ -198,7 +198,7 @@ def test_a_definition_that_was_edited_is_noticed_and_does_nothing(t: Warehouse, 
 def test_commits_that_say_what_cannot_be(t: Warehouse) -> None:
     """The view is recomputed, and goes on from there."""
     t.sql("CREATE MATERIALIZED VIEW v AS SELECT k, s FROM t")
-    relation = t.catalog.view_ref("default", "v").relation
+    relation = t.engine.catalog.view_ref("default", "v").relation
     for number, told in enumerate(('{"deltaic": {}}', '{"deltaic": {"refresh": 99, "sources": {}}}', "{"), 1):
         t.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", told)
         t.spark.sql(f"INSERT INTO {relation} SELECT * FROM {relation} LIMIT 1")

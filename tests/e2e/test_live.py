@@ -102,7 +102,7 @@ def test_views_over_both(shop: Shop) -> None:
     for name in VIEWS:
         shop.check(name)
     shop.database.run("INSERT INTO orders VALUES (1002, 4, 7.5, 'served')")
-    assert len(list(Service(wh, 0.0).round(Event()))) == len(VIEWS)
+    assert len(list(Service(wh.engine, 0.0).round(Event()))) == len(VIEWS)
     for name in VIEWS:
         shop.check(name)
     wh.sql("CREATE MATERIALIZED VIEW counted AS SELECT count(*) AS n FROM ORDERS")
@@ -124,8 +124,8 @@ def test_a_check_and_the_doctor(shop: Shop) -> None:
     found = wh.check("joined")
     assert isinstance(found, Check)
     assert found.right, found
-    assert isinstance(wh.catalog, LocalCatalog)
-    told = str(deltaic.doctor(wh.catalog.root))
+    assert isinstance(wh.engine.catalog, LocalCatalog)
+    told = str(deltaic.doctor(wh.engine.catalog.root))
     assert "default.orders: the replication slot deltaic_" in told
     assert PASSWORD not in told + str(found)
 
@@ -175,7 +175,7 @@ def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
     wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
     shop.database.run("TRUNCATE orders", "INSERT INTO orders VALUES (1, 1, 1, 'x')")
     before = datetime.now(UTC)
-    now = wh.table("joined", as_of=Clock(wh).moment(wh.definition("joined")).order.newest)
+    now = wh.table("joined", as_of=Clock(wh.engine).moment(wh.definition("joined")).order.newest)
     now.createOrReplaceTempView("looked_at")
     assert difference(shop.truth(VIEWS["joined"]), rows(wh, "SELECT * FROM looked_at")) is None
     with pytest.raises(HistoryGone, match="changes after it are gone"):
@@ -197,8 +197,8 @@ def test_captured_changes_that_all_readers_are_past_are_forgotten(shop: Shop) ->
     wh = shop.wh
     for name in ("joined", "grouped"):
         wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
-    first = Clock(wh).moment(wh.definition("joined")).order.newest
-    live = wh.live("default.orders")
+    first = Clock(wh.engine).moment(wh.definition("joined")).order.newest
+    live = wh.engine.live("default.orders")
     assert live is not None
 
     def changed(note: str) -> int:
@@ -258,7 +258,7 @@ def test_a_server_that_is_away(wh: Warehouse) -> None:
 def test_killed_while_attaching_or_detaching(wh: Warehouse, server: Database) -> None:
     """A slot that nobody reads would make the server keep its log for ever."""
     server.run("DROP TABLE IF EXISTS goods", "CREATE TABLE goods (id int)", "INSERT INTO goods VALUES (1), (2)")
-    table, root = server.table("goods"), wh.catalog.root if isinstance(wh.catalog, LocalCatalog) else None
+    table, root = server.table("goods"), wh.engine.catalog.root if isinstance(wh.engine.catalog, LocalCatalog) else None
     slots = f"SELECT count(*) FROM pg_publication_tables WHERE schemaname = '{server.schema}' AND tablename = 'goods'"
     with killed_in((LocalCatalog, "add_live"), (Notes, "settled")):
         wh.attach("goods", table)

@@ -156,7 +156,7 @@ class Track:
         return isinstance(told, DeltaicError) and told.code == wanted.code and all(w in str(told) for w in words)
 
     def outcome(self, view: Kept) -> str | Exception:
-        self.wh.use_rs = view.use_rs
+        self.wh.engine.use_rs = view.use_rs
         return outcome(self.wh, self.name(view))
 
     def go_on(self) -> list[str]:
@@ -206,7 +206,7 @@ EDITED = ("SELECT k, sum(v) AS t, count(*) AS n FROM s GROUP BY k", "SELECT k, v
 
 
 def table_of(wh: Warehouse, view: str) -> str:
-    return f"delta.`{wh.catalog.view_ref('default', view).path}`"
+    return f"delta.`{wh.engine.catalog.view_ref('default', view).path}`"
 
 
 def code_of(told: str | Exception) -> str:

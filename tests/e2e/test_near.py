@@ -35,7 +35,7 @@ QUERIES = {
 def test_reads_near_the_change(
     wh: Warehouse, use_rs: bool, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
 ) -> None:
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     monkeypatch.setattr(near, "LARGE", 1)
     defaults = why_no_rs_state.__kwdefaults__
     assert defaults is not None

@@ -65,7 +65,7 @@ class Recorded:
         self.see()
 
     def see(self) -> None:
-        newest = max(Clock(self.wh).moment(self.wh.definition(name)).order.newest for name in self.views)
+        newest = max(Clock(self.wh.engine).moment(self.wh.definition(name)).order.newest for name in self.views)
         self.wanted[newest] = {name: rows(self.wh, query) for name, query in self.views.items()}
 
     def commit(self, *statements: str) -> None:
@@ -108,7 +108,7 @@ def test_any_time_up_to_the_mark(wh: Warehouse, properties: str, names: list[str
         reports = wh.propagate(name)
         assert wh.explain(name, propagate=True).endswith("Propagate now: nothing to do")
         assert all(report.mode == "propagated" for report in reports)
-        moment = Clock(wh).moment(wh.definition(name))
+        moment = Clock(wh.engine).moment(wh.definition(name))
         assert moment.view_time is not None
         times = range(moment.view_time, moment.order.newest + 1)
         recorded.check_looked_at(name, random.Random(name).choice(times))
@@ -130,9 +130,9 @@ def test_a_step_is_as_large_as_it_is_told_to_be(wh: Warehouse) -> None:
     wh.spark.conf.set("spark.deltaic.propagateRows", "2")
     try:
         assert len(wh.propagate("joined", steps=2)) == 2
-        kept = KeptDelta(wh, wh.definition("joined")).now()
+        kept = KeptDelta(wh.engine, wh.definition("joined")).now()
         assert kept is not None
-        newest = Clock(wh).moment(wh.definition("joined")).order.newest
+        newest = Clock(wh.engine).moment(wh.definition("joined")).order.newest
         assert kept.mark < newest
         with pytest.raises(TimeError, match="after the high-water mark"):
             wh.apply("joined", to=newest)
@@ -241,7 +241,7 @@ def test_a_past_that_is_gone(wh: Warehouse) -> None:
     recorded.check("joined", max(recorded.wanted))
 
     recorded.commit("INSERT INTO r VALUES (1, 77)", "INSERT INTO r VALUES (2, 78)", "INSERT INTO r VALUES (2, 79)")
-    path = wh.source_ref("default.r")
+    path = wh.engine.source_ref("default.r")
     assert path is not None
     assert path.path is not None
     DeltaTable(path.path).create_checkpoint()
@@ -271,7 +271,7 @@ def test_what_a_view_is_past_is_forgotten(wh: Warehouse) -> None:
         at = max(t for t in recorded.wanted) - 1
         wh.apply("joined", to=at)
         recorded.check("joined", at)
-        kept = KeptDelta(wh, wh.definition("joined")).now()
+        kept = KeptDelta(wh.engine, wh.definition("joined")).now()
         assert kept is not None
         assert kept.since == at
         assert wh.spark.sql(f"SELECT min(__deltaic_time) > {at} FROM {kept.table.ref.relation}").first() == (True,)
@@ -335,7 +335,7 @@ def test_a_timestamp_means_what_was_committed_by_then(wh: Warehouse) -> None:
         wh.table("joined", as_of=stamp)  # what another query gave then is not asked for
     wh.sql("ALTER TABLE r ADD COLUMN more INT")
     wh.sql("CREATE OR REPLACE MATERIALIZED VIEW joined AS SELECT r.*, w FROM r JOIN s ON r.k = s.k")
-    newest = Clock(wh).moment(wh.definition("joined")).order.newest
+    newest = Clock(wh.engine).moment(wh.definition("joined")).order.newest
     wh.sql("INSERT INTO r VALUES (1, 57, 1)")
     wh.table("joined", as_of=newest)
     with pytest.raises(NameProblem, match="reads no source"):
@@ -360,7 +360,7 @@ def test_sources_that_the_service_must_recompute_for(wh: Warehouse) -> None:
     wh.script(TABLES)
     lag = "TBLPROPERTIES (deltaic.lag = '1 second')"
     wh.sql(f"CREATE MATERIALIZED VIEW v {lag} AS SELECT r.*, s.w FROM r JOIN s ON r.k = s.k")
-    service = Service(wh, None)
+    service = Service(wh.engine, None)
     changes = (
         "INSERT INTO r VALUES (1, 2)",
         "CREATE OR REPLACE TABLE r (k INT, v INT); INSERT INTO r VALUES (1, 5)",
@@ -455,7 +455,7 @@ def test_killed_while_writers_commit(spark: SparkSession, tmp_path: Path) -> Non
                     recorded.commit(chance.choice(HISTORY))
             assert other.returncode in (0, 9)
             wh.propagate("three")
-            own = Clock(wh).moment(wh.definition("three")).view_time
+            own = Clock(wh.engine).moment(wh.definition("three")).view_time
             assert own is not None
             recorded.check("three", own)
             at = chance.choice([t for t in recorded.wanted if t >= own])

@@ -45,7 +45,7 @@ def test_figures_1_to_9(wh: Warehouse) -> None:
     assert free.refresh_only().technique == "reducing"
     check_all([*views.values(), free])
     assert "__deltaic" not in str(
-        wh.spark.read.format("delta").load(str(wh.view_table(wh.definition("free")).ref.path)).columns
+        wh.spark.read.format("delta").load(str(wh.engine.view_table(wh.definition("free")).ref.path)).columns
     )
 
 
@@ -75,7 +75,7 @@ def test_reducing_ends_when_no_candidates_are_left(wh: Warehouse) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("use_rs", [True, False])
 def test_sets_through_a_history(wh: Warehouse, use_rs: bool) -> None:
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     wh.script(FIGURE_1)
     names = ("naive", "reduce", "reduce+", "mu2")
     views = [Kept(wh, f"v_{n}", ACE, pinned(name)) for n, name in enumerate(names)]
@@ -272,7 +272,7 @@ INNER = {
 )
 def test_sets_inside_views_through_a_history(wh: Warehouse, use_rs: bool, names: tuple[str, ...]) -> None:
     """Stored with their counts, in views small and large; a large one is read near what was derived."""
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     wh.script("CREATE TABLE a (x INT, y INT); CREATE TABLE b (w INT, z INT)")
     wh.sql("INSERT INTO a SELECT id % 50, id % 7 FROM range(200)")
     wh.sql("INSERT INTO b SELECT id, id % 9 FROM range(25000)")

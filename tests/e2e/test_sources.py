@@ -111,7 +111,7 @@ def test_a_used_column_that_changes_recomputes(wh: Warehouse, keep: Keep) -> Non
 @pytest.mark.parametrize("use_rs", [True, False])
 def test_texts_that_are_not_utf8(wh: Warehouse, use_rs: bool) -> None:
     """Spark's strings hold any bytes; delta-rs cannot read them, and the change feed has others for them."""
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     odd = "CAST(X'FF61' AS STRING)"
     wh.script(f"CREATE TABLE s (k STRING, v INT); INSERT INTO s VALUES ('a', 1), ({odd}, 2)")
     queries = {"g": "SELECT hex(k) AS h, k, sum(v) AS t FROM s GROUP BY k", "p": "SELECT k, v FROM s WHERE v > 0"}
@@ -133,7 +133,7 @@ def test_char_columns_are_compared_as_spark_does(wh: Warehouse) -> None:
     wh.sql("INSERT INTO s VALUES (3, 'a', 'a'), (4, 'zz', 'q')")
     for view in views:
         assert view.refresh("incremental").delta_rows == 1
-    wh.use_rs = False  # and as the key of a view that Spark writes
+    wh.engine.use_rs = False  # and as the key of a view that Spark writes
     by_char = Kept(wh, "by_char", "SELECT DISTINCT c FROM s")
     wh.script("INSERT INTO s VALUES (5, 'a', 'q'), (6, 'new', 'q'); DELETE FROM s WHERE c = 'zz'")
     by_char.refresh("incremental")
@@ -181,13 +181,13 @@ def test_many_views_at_one_time(wh: Warehouse) -> None:
 def test_spark_and_delta_rs_give_the_same_view(wh: Warehouse, both: list[Kept]) -> None:
     for change in ("INSERT INTO s VALUES (1, 6, 'x'), (1, 6, 'x')", "DELETE FROM s WHERE v = 10"):
         for use_rs in (True, False):
-            wh.use_rs = use_rs
+            wh.engine.use_rs = use_rs
             wh.sql(change)
             for view in both:
                 report = view.refresh(None)
                 if report.mode != "noop":
                     assert report.written_by == ("delta-rs" if use_rs else "spark")
-    wh.use_rs = True
+    wh.engine.use_rs = True
 
 
 @pytest.mark.long
@@ -212,6 +212,6 @@ def test_a_common_time_that_is_vacuumed_meanwhile(wh: Warehouse, monkeypatch: py
         view.check()
     meanwhile += ["UPDATE s SET v = v + 1", "vacuum"]
     with pytest.raises(HistoryGone, match="the versions of its sources that it is refreshed to are vacuumed"):
-        Pipeline(wh).refresh(full=True, again=False)
+        Pipeline(wh.engine).refresh(full=True, again=False)
     for view in views:
         view.refresh("full")

@@ -89,7 +89,7 @@ def test_create_replace_alter_drop(small: Warehouse) -> None:
     assert rows(small, "SELECT letter FROM v ORDER BY letter") == [("x",), ("y",)]
     small.sql("ALTER MATERIALIZED VIEW v AS SELECT a * 10 AS z FROM t")
     assert rows(small, "SELECT z FROM v ORDER BY z") == [(10,), (20,)]
-    assert small.view_table(small.definition("v")).log.snapshot().properties["team"] == "Ann"
+    assert small.engine.view_table(small.definition("v")).log.snapshot().properties["team"] == "Ann"
     small.sql("INSERT INTO t VALUES (3, 'z')")
     assert report_of(small, "v").mode == "incremental"
     small.sql("CREATE MATERIALIZED VIEW w AS SELECT max(z) AS m FROM v")

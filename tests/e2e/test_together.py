@@ -28,11 +28,11 @@ def test_without_the_lock_the_second_of_two_fails(wh: Warehouse, use_rs: bool) -
     """The number of a refresh is a Delta transaction: what the lock would forbid, the commit refuses."""
     from deltaic.app.refresh.refresher import Refresher
 
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
     view = Kept(wh, "v", "SELECT k, sum(v) AS t FROM s GROUP BY k")
     wh.sql("INSERT INTO s VALUES (1, 5)")
-    refresher = Refresher(wh)
+    refresher = Refresher(wh.engine)
     first, second = (refresher.planner.plan(wh.definition("v")) for _ in range(2))
     refresher.execute(first)
     with pytest.raises(ConcurrentRefresh):
@@ -61,7 +61,7 @@ def test_writers_while_refreshing(wh: Warehouse) -> None:
 def test_a_hand_edited_view_is_recomputed(wh: Warehouse) -> None:
     wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
     view = Kept(wh, "v", "SELECT k, sum(v) AS t FROM s GROUP BY k")
-    place = wh.view_table(wh.definition("v")).ref.relation
+    place = wh.engine.view_table(wh.definition("v")).ref.relation
     wh.spark.sql(f"OPTIMIZE {place}")
     wh.sql("INSERT INTO s VALUES (1, 5)")
     view.refresh("incremental")
@@ -94,7 +94,7 @@ def test_views_refreshed_together_read_a_change_once(wh: Warehouse) -> None:
 
 @pytest.mark.long
 def test_views_refreshed_together_read_a_change_once_by_spark(wh: Warehouse) -> None:
-    wh.use_rs = False
+    wh.engine.use_rs = False
     wh.script("CREATE TABLE s (k INT, v INT, `w-w` INT); INSERT INTO s VALUES (1, 1, 1), (2, 2, 2)")
     wh.script("CREATE TABLE r (k INT); INSERT INTO r VALUES (1), (2)")
     queries = ["SELECT k, sum(v) AS t FROM s GROUP BY k", "SELECT k, max(`w-w`) AS m FROM s GROUP BY k",
@@ -112,12 +112,12 @@ def test_views_refreshed_together_read_a_change_once_by_spark(wh: Warehouse) -> 
 
 @pytest.mark.long
 def test_views_refreshed_together_may_know_a_table_by_two_names_and_ages(wh: Warehouse) -> None:
-    wh.use_rs = False
+    wh.engine.use_rs = False
     wh.script("CREATE TABLE s (k INT, v INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")
     wh.sql("INSERT INTO s VALUES (1, 1), (2, 2)")
     views = [Kept(wh, "a", "SELECT k, max(v) AS m FROM s GROUP BY k")]
     wh.script("INSERT INTO s VALUES (3, 3); ALTER TABLE s ADD COLUMNS (w INT)")
-    folder = wh.source_ref("default.s")
+    folder = wh.engine.source_ref("default.s")
     assert folder is not None
     for name, table in (("b", "s"), ("c", f"delta.`{folder.path}`")):
         views.append(Kept(wh, name, f"SELECT k, sum(w) AS w FROM {table} GROUP BY k"))
@@ -144,7 +144,7 @@ def test_a_view_that_cannot_be_refreshed_stops_only_those_that_read_it(wh: Wareh
 @pytest.mark.long
 @pytest.mark.parametrize("use_rs", [True, False])
 def test_views_refreshed_together_compute_a_common_delta_once(wh: Warehouse, use_rs: bool) -> None:
-    wh.use_rs = use_rs
+    wh.engine.use_rs = use_rs
     wh.spark.conf.set("spark.deltaic.commonRows", "0")
     wh.script("CREATE TABLE o (id INT, c STRING, day INT); CREATE TABLE l (o INT, q INT, p DECIMAL(9,2))")
     wh.script("INSERT INTO o VALUES (1, 'a', 1), (2, 'b', 1), (3, NULL, 2)")
@@ -181,7 +181,7 @@ def test_an_edit_is_not_hidden_by_what_is_applied_over_it(wh: Warehouse) -> None
     view = Kept(wh, "v", "SELECT k, v FROM s WHERE v > 0")
     wh.sql("INSERT INTO s VALUES (3, 3)")
     wh.propagate("v")
-    wh.spark.sql(f"DELETE FROM {wh.view_table(wh.definition('v')).ref.relation} WHERE k = 1")
+    wh.spark.sql(f"DELETE FROM {wh.engine.view_table(wh.definition('v')).ref.relation} WHERE k = 1")
     with pytest.raises(NotIncremental, match="VIEW_EDITED"):
         wh.apply("v")
     assert "VIEW_EDITED" in view.refresh("full").reasons[0]
@@ -191,11 +191,11 @@ def test_an_edit_that_comes_while_a_refresh_is_written_is_noticed_by_the_next(wh
     """Delta lets two appends pass one another, whoever makes them."""
     from deltaic.app.refresh.refresher import Refresher
 
-    wh.use_rs = False
+    wh.engine.use_rs = False
     wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
     view = Kept(wh, "v", "SELECT k, v FROM s WHERE v > 0")
     wh.sql("INSERT INTO s VALUES (3, 3)")
-    refresher = Refresher(wh)
+    refresher = Refresher(wh.engine)
     plan = refresher.planner.plan(wh.definition("v"))
     place = plan.table.ref.relation
     with pytest.MonkeyPatch.context() as patch:

@@ -266,7 +266,7 @@ def row_of_all(key: int, turn: int | None) -> str:
 
 @pytest.mark.long
 def test_all_types_by_spark(wh: Warehouse) -> None:
-    wh.use_rs = False
+    wh.engine.use_rs = False
     columns = ", ".join(f"c{number} {kind.type}" for number, kind in enumerate(ALL))
     turns = [None, *range(6), 0, 1]
     some = [row_of_all(number % 3 + 1, turn) for number, turn in enumerate(turns)]

@@ -33,7 +33,7 @@ def settings(wh: Warehouse, **told: object) -> Iterator[None]:
 
 
 def folder(wh: Warehouse, view: str) -> Path:
-    return Path(str(wh.catalog.view_ref("default", view).path))
+    return Path(str(wh.engine.catalog.view_ref("default", view).path))
 
 
 def data_files(table: Path) -> set[str]:
@@ -104,7 +104,7 @@ def test_old_files_are_vacuumed(wh: Warehouse) -> None:
 
 def test_a_source_that_changed_longer_ago_than_its_retention(wh: Warehouse) -> None:
     """Spark refuses such versions though their files are there; a view that was not refreshed for a week needs them."""
-    wh.use_rs = False
+    wh.engine.use_rs = False
     wh.sql("CREATE TABLE s (id INT) TBLPROPERTIES (delta.deletedFileRetentionDuration = 'interval 1 seconds')")
     view = Kept(wh, "v", "SELECT id FROM s")
     wh.sql("INSERT INTO s VALUES (1)")
@@ -149,7 +149,7 @@ def test_the_order_of_commits_is_shortened(wh: Warehouse) -> None:
             if number == 3:
                 time.sleep(1.2)
         view.check()
-        order = Path(str(wh.catalog.hidden("times")[0].path))
+        order = Path(str(wh.engine.catalog.hidden("times")[0].path))
         assert len(DeltaTable(order).file_uris()) <= 4
         with pytest.raises(TimeError, match="no longer recorded"):
             wh.table("v", as_of=times[0])

@@ -175,7 +175,7 @@ def test_a_small_view_that_is_recomputed_is_written_without_spark(wh: Warehouse)
     wh.script("CREATE TABLE t (k INT, s STRING); INSERT INTO t VALUES (1, 'a'), (2, NULL), (3, 'c')")
     top = Kept(wh, "top", "SELECT k, s FROM t ORDER BY k DESC LIMIT 2", "PARTITIONED BY (s)")
     for use_rs, change in ((True, "INSERT INTO t VALUES (4, 'd')"), (False, "DELETE FROM t"), (True, "DELETE FROM t")):
-        wh.use_rs = use_rs
+        wh.engine.use_rs = use_rs
         wh.script(f"{change}; INSERT INTO t VALUES (0, 'z')")
         report = top.refresh("full")
         assert report.written_by == ("delta-rs" if use_rs else "spark")

@@ -55,7 +55,7 @@ class Worker:
         for name, value in SETTINGS.items():
             self.wh.spark.conf.set(f"spark.deltaic.{name}", str(value))
         self.wh.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-        there = {name for _, name in self.wh.catalog.view_names()}
+        there = {name for _, name in self.wh.engine.catalog.view_names()}
         if not (self.folder / "made").exists():
             for statement in TABLES.split(";"):
                 text = statement.strip().replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")
@@ -71,7 +71,7 @@ class Worker:
 
     def check_left_behind(self) -> None:
         """Opening a warehouse takes away what a killed process left."""
-        catalog = self.wh.catalog
+        catalog = self.wh.engine.catalog
         assert isinstance(catalog, LocalCatalog)
         own = catalog.root / ".deltaic"
         tables = [folder for schema in catalog.schemas() for _, folder in catalog.tables(schema)]
@@ -172,7 +172,7 @@ class Worker:
         self.check_one(choice.choice([*VIEWS, "reach"]))
 
     def check_one(self, name: str) -> None:
-        with foreseen(name), self.wh.lock():
+        with foreseen(name), self.wh.engine.lock():
             found = self.wh.check(name)
             assert isinstance(found, Check)
             self.tell("check", view=name, verdict=found.verdict, rows=found.compared, notes=found.notes)

@@ -78,7 +78,7 @@ class Scene:
         if len(self.opened) < (1 if self.kind == "shared" else 2):
             found = self.undo.enter_context(deltaic.open(self.root, use_rs=self.use_rs))
             mutex: Any = Mutex(self.scheduler)
-            found._mutex = mutex
+            found.engine._mutex = mutex
             self.opened.append(found)
         else:
             self.opened.append(self.opened.pop(0))

@@ -21,6 +21,7 @@ from deltaic.app.care.beside import Comparing, Past
 from deltaic.app.catalogs.live import LiveStates
 from deltaic.app.pipeline.status import commits_behind
 from deltaic.app.refresh.decide import Planner, first_reads
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.stored import definition_moves, used_columns
 from deltaic.app.refresh.why_full import digest
@@ -37,8 +38,6 @@ from deltaic.store.view import ViewTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from deltaic.app.warehouse import Warehouse
-
 ROWS_SHOWN = 20
 _REFRESH = "Refresh it, and check it then."
 _REPAIR = "deltaic repair, or Warehouse.repair(name), computes it anew."
@@ -52,17 +51,17 @@ class _Damaged(DeltaicError):
 class Checker:
     """`sample`: about so many of the view's rows, chosen by a hash; None for all."""
 
-    def __init__(self, warehouse: Warehouse, *, sample: int | None = None, rows: int = ROWS_SHOWN) -> None:
-        self.warehouse, self.sample, self.rows = warehouse, sample, rows
+    def __init__(self, engine: Engine, *, sample: int | None = None, rows: int = ROWS_SHOWN) -> None:
+        self.engine, self.sample, self.rows = engine, sample, rows
 
     def check(self, definition: Definition) -> Check:
         started = time.perf_counter()
-        table = self.warehouse.view_table(definition)
+        table = self.engine.view_table(definition)
         marked = table.last_refresh()
         last = Progress.of(marked.commit) if marked else None
         versions = {key: state.version for key, state in last.sources.items()} if last else {}
         found = Check(definition.full_name, UNCERTAIN, versions=versions)
-        found = replace(found, commits_behind=commits_behind(self.warehouse, versions))
+        found = replace(found, commits_behind=commits_behind(self.engine, versions))
         try:
             assert table.at is not None
             version = table.at
@@ -81,7 +80,7 @@ class Checker:
     def past(self, definition: Definition, table: ViewTable, version: int, last: Progress) -> Past:
         if last.figures.get("definition") != digest(definition):
             raise UnsupportedError("its query or its settings are others than those last computed", hint=_REFRESH)
-        planner = Planner(self.warehouse)
+        planner = Planner(self.engine)
         compiled = planner.compiled(definition)
         if definition_moves(last) or (isinstance(compiled.way, Reason) and compiled.way.code in _MOVING):
             why = compiled.way.detail if isinstance(compiled.way, Reason) else "time"
@@ -119,10 +118,10 @@ class Checker:
     def session_for(self, past: Past) -> Iterator[SparkSession]:
         """A session in which everything that the query reads is there."""
         compiled, reads = past.compiled, past.reads
-        with self.warehouse.session_for(past.definition) as session:
+        with self.engine.session_for(past.definition) as session:
             if compiled.node is None or any(isinstance(node, Apply) for node in walk(compiled.node)):
                 spare_subqueries(session)
-            with closing(LiveStates(self.warehouse.captures, session)) as live:
+            with closing(LiveStates(self.engine.captures, session)) as live:
                 live.name_all(compiled.live, reads)
                 with evaluated(session, compiled, reads):
                     yield session
@@ -130,7 +129,7 @@ class Checker:
     def explained(self, error: Exception, past: Past) -> DeltaicError:
         """Why the two could not be compared: it may be the view that cannot be read, or the past of its sources."""
         try:
-            rows = self.warehouse.spark.sql(f"SELECT * FROM {past.table.ref.as_of(past.version)}")
+            rows = self.engine.spark.sql(f"SELECT * FROM {past.table.ref.as_of(past.version)}")
             rows.write.format("noop").mode("overwrite").save()
         except Exception as own:
             return _Damaged(f"its table cannot be read: {first_line(own)}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltaic.app.catalogs.live import LiveTable
-    from deltaic.app.warehouse import Warehouse
+    from deltaic.app.refresh.engine import Engine
     from deltaic.store.table import TableRef
 
 Findings = Iterator[Finding]
@@ -201,16 +201,17 @@ def _warehouse(root: Path | None, spark: SparkSession | None) -> Findings:
         yield Finding(NOTE, "warehouse", f"there is none {where}: only the machine and the session were looked at")
         return
     with deltaic.open(root, spark=spark) if spark is not None else deltaic.open(root or "") as warehouse:
-        yield from _damaged(warehouse)
+        engine = warehouse.engine
+        yield from _damaged(engine)
         sources: dict[str, None] = {}
-        for name in warehouse.catalog.view_names():
-            yield from _looked_at("view", partial(_view, warehouse, name, sources))
+        for name in engine.catalog.view_names():
+            yield from _looked_at("view", partial(_view, engine, name, sources))
         for key in sources:
-            yield from _looked_at("source", partial(_source, warehouse, key))
+            yield from _looked_at("source", partial(_source, engine, key))
 
 
-def _damaged(warehouse: Warehouse) -> Findings:
-    for name, problem in warehouse.catalog.damaged().items():
+def _damaged(engine: Engine) -> Findings:
+    for name, problem in engine.catalog.damaged().items():
         full = ".".join(name)
         what = f"{full} cannot be read: {problem.what}"
         yield Finding(
@@ -218,7 +219,7 @@ def _damaged(warehouse: Warehouse) -> Findings:
         )
 
 
-def _view(warehouse: Warehouse, name: tuple[str, str], sources: dict[str, None]) -> Findings:
+def _view(engine: Engine, name: tuple[str, str], sources: dict[str, None]) -> Findings:
     from deltaic.algebra.reasons import Code, Reason
     from deltaic.app.pipeline.status import commits_behind
     from deltaic.app.refresh.why_full import view_reasons
@@ -226,8 +227,8 @@ def _view(warehouse: Warehouse, name: tuple[str, str], sources: dict[str, None])
     from deltaic.store.damage import damaged_files
     from deltaic.store.progress import Progress
 
-    definition = warehouse.catalog.definition(*name)
-    table = warehouse.view_table(definition)
+    definition = engine.catalog.definition(*name)
+    table = engine.view_table(definition)
     log, marked = table.log, table.last_refresh()
     last = Progress.of(marked.commit) if marked else None
     versions = {key: state.version for key, state in last.sources.items()} if last else {}
@@ -236,7 +237,7 @@ def _view(warehouse: Warehouse, name: tuple[str, str], sources: dict[str, None])
         do = f"deltaic repair {definition.full_name} computes it anew."
         yield Finding(ERROR, "view", f"{definition.full_name}: {problem}", do)
     edited = [str(r) for r in view_reasons(definition, marked, last, False, table.id) if r.code is Code.VIEW_EDITED]
-    compiled = warehouse.compiled_or_none(definition)
+    compiled = engine.compiled_or_none(definition)
     why = compiled.way if compiled is not None and isinstance(compiled.way, Reason) else None
     recomputed = (
         "its policy is FULL" if definition.policy is Policy.FULL else f"{why.code.name}: {why.detail}" if why else None
@@ -245,7 +246,7 @@ def _view(warehouse: Warehouse, name: tuple[str, str], sources: dict[str, None])
     yield from diagnosis.judge_view(
         diagnosis.ViewFacts(
             definition.full_name,
-            commits_behind(warehouse, versions),
+            commits_behind(engine, versions),
             recomputed,
             why.hint if why else None,
             tuple(reasons),
@@ -254,21 +255,21 @@ def _view(warehouse: Warehouse, name: tuple[str, str], sources: dict[str, None])
     )
 
 
-def _source(warehouse: Warehouse, key: str) -> Findings:
-    live = warehouse.live(key)
+def _source(engine: Engine, key: str) -> Findings:
+    live = engine.live(key)
     if live is not None:
         yield _slot(live)
         return
-    ref = warehouse.source_ref(key)
-    views = {f"{schema}.{name}".lower() for schema, name in warehouse.catalog.view_names()}
+    ref = engine.source_ref(key)
+    views = {f"{schema}.{name}".lower() for schema, name in engine.catalog.view_names()}
     if ref is not None and key not in views:  # a view's own table is Deltaic's to look after
-        yield from diagnosis.judge_source(_table_facts(warehouse, key, ref))
+        yield from diagnosis.judge_source(_table_facts(engine, key, ref))
 
 
-def _table_facts(warehouse: Warehouse, key: str, ref: TableRef) -> diagnosis.TableFacts:
+def _table_facts(engine: Engine, key: str, ref: TableRef) -> diagnosis.TableFacts:
     from deltaic.store.log import Log
 
-    snapshot = Log(ref, warehouse.spark).snapshot()
+    snapshot = Log(ref, engine.spark).snapshot()
     commits = None
     if ref.path is not None:
         names = os.listdir(Path(ref.path) / "_delta_log")

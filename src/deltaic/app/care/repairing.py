@@ -7,52 +7,49 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deltaic.app.care.checking import Checker
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.catalogs.folders import set_aside
 from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
-from deltaic.app.statements.executor import Executor
+from deltaic.app.statements.making import materialize
 from deltaic.app.values.definition import PROPERTY, Definition, definition_in
 from deltaic.app.values.report import DAMAGED, Check, Repair
 from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, SourceError, UnsupportedError
 from deltaic.store.damage import properties_in
 from deltaic.store.log import Log
 
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
-
 Name = tuple[str, str]
 
 
-def check_views(warehouse: Warehouse, name: str | None, checker: Checker) -> Check | list[Check]:
+def check_views(engine: Engine, name: str | None, checker: Checker) -> Check | list[Check]:
     """One view, or all of them, those too that cannot be asked what they are."""
-    broken = damaged(warehouse)
+    broken = damaged(engine)
 
     def checked(own: Name) -> Check:
         problem = broken.get(_lower(own))
         if problem is not None:
             return _unreadable(own, problem)
-        found = checker.check(warehouse.catalog.definition(*own))
-        if not found.right and warehouse.catalog.is_gone(*own):
+        found = checker.check(engine.catalog.definition(*own))
+        if not found.right and engine.catalog.is_gone(*own):
             raise MissingError(f"{'.'.join(own)} was dropped meanwhile")
         return found
 
     if name is not None:
-        return checked(warehouse.split(name))
-    return [checked(own) for own in views_to_check(warehouse)]
+        return checked(engine.split(name))
+    return [checked(own) for own in views_to_check(engine)]
 
 
-def views_to_check(warehouse: Warehouse) -> list[Name]:
+def views_to_check(engine: Engine) -> list[Name]:
     """All views, and what cannot be read and was one."""
-    lost = [name for name in warehouse.catalog.damaged() if _is_view(warehouse, name)]
-    return list(dict.fromkeys([*lost, *warehouse.catalog.view_names()]))
+    lost = [name for name in engine.catalog.damaged() if _is_view(engine, name)]
+    return list(dict.fromkeys([*lost, *engine.catalog.view_names()]))
 
 
-def damaged(warehouse: Warehouse) -> dict[Name, DeltaicError]:
-    return {_lower(name): problem for name, problem in warehouse.catalog.damaged().items()}
+def damaged(engine: Engine) -> dict[Name, DeltaicError]:
+    return {_lower(name): problem for name, problem in engine.catalog.damaged().items()}
 
 
 def _lower(name: Name) -> Name:
@@ -64,46 +61,46 @@ def _unreadable(name: Name, problem: DeltaicError) -> Check:
     return Check(".".join(name), DAMAGED, notes=(problem.what,), hint=hint)
 
 
-def _is_view(warehouse: Warehouse, name: Name) -> bool:
+def _is_view(engine: Engine, name: Name) -> bool:
     """Whether what cannot be read was a view, as far as its log tells."""
-    if not isinstance(warehouse.catalog, LocalCatalog):
+    if not isinstance(engine.catalog, LocalCatalog):
         return True
-    if warehouse.catalog.is_linked(*name):
+    if engine.catalog.is_linked(*name):
         return False  # it may be another warehouse's
-    return any(PROPERTY in properties for properties in properties_in(warehouse.catalog.folder(*name)))
+    return any(PROPERTY in properties for properties in properties_in(engine.catalog.folder(*name)))
 
 
 class Repairer:
-    def __init__(self, warehouse: Warehouse) -> None:
-        self.warehouse, self.catalog = warehouse, warehouse.catalog
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.catalog = engine, engine.catalog
 
     def repair(self, name: str, *, force: bool = False) -> Repair:
-        with self.warehouse.lock():
-            own = self.warehouse.split(name)
-            broken = damaged(self.warehouse).get(_lower(own)) or self.lost(own)
+        with self.engine.lock():
+            own = self.engine.split(name)
+            broken = damaged(self.engine).get(_lower(own)) or self.lost(own)
             if broken is None:
                 return self.recompute(self.catalog.definition(*own), force)
             if not isinstance(broken, DefinitionDamaged | SourceError):
                 raise broken  # it is not damaged: made by a newer Deltaic, say
             definition = self.rebuild(own, broken)
-            after = Checker(self.warehouse).check(definition)
+            after = Checker(self.engine).check(definition)
             return Repair(definition.full_name, "rebuilt", _unreadable(own, broken), after)
 
     def lost(self, name: Name) -> DefinitionDamaged | None:
         """A table that was a view, and has lost its definition."""
         views = map(_lower, self.catalog.view_names())
-        if _lower(name) in views or not isinstance(self.catalog, LocalCatalog) or not _is_view(self.warehouse, name):
+        if _lower(name) in views or not isinstance(self.catalog, LocalCatalog) or not _is_view(self.engine, name):
             return None
         return DefinitionDamaged(f"{'.'.join(name)} has lost the property {PROPERTY}, which holds its query")
 
     def recompute(self, definition: Definition, force: bool) -> Repair:
-        before = Checker(self.warehouse).check(definition)
+        before = Checker(self.engine).check(definition)
         if not before.wrong and not force:
             return Repair(definition.full_name, "none", before, before)
         # what was kept of its changes may be as wrong as it is
         self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
-        report = Refresher(self.warehouse).refresh(definition, full=True)
-        after = Checker(self.warehouse).check(self.catalog.definition(definition.schema, definition.name))
+        report = Refresher(self.engine).refresh(definition, full=True)
+        after = Checker(self.engine).check(self.catalog.definition(definition.schema, definition.name))
         return Repair(definition.full_name, "recomputed", before, after, report)
 
     def rebuild(self, name: Name, problem: DeltaicError) -> Definition:
@@ -116,17 +113,16 @@ class Repairer:
             )
         folder = self.catalog.folder(*name)
         definition = self.left_in(folder, name, problem)
-        executor = Executor(self.warehouse)
         self.catalog.hide(*name)
         self.catalog.discard_hidden(KEPT_DELTA, definition.schema, definition.name)
         if isinstance(problem, DefinitionDamaged):
             self.let_columns_change(name)
-            executor.materialize(definition, None, replacing=True)
+            materialize(self.engine, definition, None, replacing=True)
         else:
             if folder.parent.parent != self.catalog.root:
                 raise UnsupportedError(f"{'.'.join(name)} is in {folder}, outside of the warehouse")
             with set_aside(self.catalog.root, folder):
-                executor.materialize(definition, {}, replacing=False)
+                materialize(self.engine, definition, {}, replacing=False)
         return self.catalog.definition(definition.schema, definition.name)
 
     def let_columns_change(self, name: Name) -> None:
@@ -134,9 +130,7 @@ class Repairer:
         ref = self.catalog.view_ref(*name)
         properties = Log(ref).snapshot().properties
         if "delta.columnMapping.mode" not in properties and properties.get("delta.enableChangeDataFeed") == "true":
-            self.warehouse.spark.sql(
-                f"ALTER TABLE {ref.relation} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)"
-            )
+            self.engine.spark.sql(f"ALTER TABLE {ref.relation} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
 
     def left_in(self, folder: Path, name: Name, problem: DeltaicError) -> Definition:
         for properties in properties_in(folder):

@@ -8,10 +8,10 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
 
 from deltaic.app.refresh.contest import contested
 from deltaic.app.refresh.decide import evaluated_under
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.shared import Shared, Together
 from deltaic.app.values.definition import Definition
@@ -23,15 +23,12 @@ from deltaic.plan.maintain import Maintenance
 from deltaic.sql.statements import Policy
 from deltaic.store.log import Log
 
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
-
 _log = logging.getLogger(__name__)
 
 
 class Pipeline:
-    def __init__(self, warehouse: Warehouse) -> None:
-        self.warehouse = warehouse
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
 
     def refresh(self, *, full: bool, again: bool = True) -> list[Report]:
         """A view that cannot be refreshed stops those that read it, and no others; it is told when these are done.
@@ -47,7 +44,7 @@ class Pipeline:
         shared_reads = partial(self.columns_read, order)
         with (
             bar as advance,
-            Together(self.warehouse.spark, shared_reads, partial(self.common_joins, order)) as together,
+            Together(self.engine.spark, shared_reads, partial(self.common_joins, order)) as together,
         ):
             shared = Shared(together=together)
             for definition in order:
@@ -60,7 +57,7 @@ class Pipeline:
                 advance(definition.full_name)
         if again and any(isinstance(problem, HistoryGone) for problem in failed.values()):
             return self.refresh(full=full, again=False)
-        problems = [*failed.values(), *self.warehouse.definitions()[1].values()]
+        problems = [*failed.values(), *self.engine.definitions()[1].values()]
         for other in problems[1:]:
             _log.warning("%s", other.what)
         if problems:
@@ -69,18 +66,18 @@ class Pipeline:
 
     def check_sources(self, definition: Definition, failed: Container[str]) -> None:
         """All views show one state of the sources: one over a view that stays behind stays there too."""
-        last = self.warehouse.last_progress(definition)
+        last = self.engine.last_progress(definition)
         for source in last.sources if last else ():
             if source in failed:
                 raise DependencyError(f"{definition.full_name} stays as it is, since {source} could not be refreshed")
 
     def refresh_one(self, definition: Definition, shared: Shared, full: bool, pins: Mapping[str, int]) -> Report | None:
         """As it is by now; None if it was dropped meanwhile."""
-        catalog, own = self.warehouse.catalog, (definition.schema, definition.name)
+        catalog, own = self.engine.catalog, (definition.schema, definition.name)
 
         def refresh() -> Report:
-            with self.warehouse.lock():
-                return Refresher(self.warehouse, shared).refresh(catalog.definition(*own), full=full, pins=pins)
+            with self.engine.lock():
+                return Refresher(self.engine, shared).refresh(catalog.definition(*own), full=full, pins=pins)
 
         try:
             return contested(catalog, own, refresh)
@@ -91,10 +88,10 @@ class Pipeline:
 
     def in_order(self) -> list[Definition]:
         """All views that can be used, each after those it reads."""
-        definitions = {definition.full_name.lower(): definition for definition in self.warehouse.definitions()[0]}
+        definitions = {definition.full_name.lower(): definition for definition in self.engine.definitions()[0]}
         graph = {}
         for key, definition in definitions.items():
-            last = self.warehouse.last_progress(definition)
+            last = self.engine.last_progress(definition)
             graph[key] = [s for s in (last.sources if last else {}) if s in definitions]
         try:
             return [definitions[key] for key in TopologicalSorter(graph).static_order()]
@@ -105,25 +102,25 @@ class Pipeline:
         """What live sources have by now belongs to this refresh."""
         for definition in order:
             with suppress(Exception):  # drivers share no class; the view's own refresh meets it again
-                self.warehouse.capture(definition)
+                self.engine.capture(definition)
 
     def pins(self, order: list[Definition]) -> dict[str, int]:
         """The versions of all base tables at this moment: the common time of a refresh of many views."""
         views = {d.full_name.lower() for d in order}
         found: dict[str, int] = {}
         for definition in order:
-            last = self.warehouse.last_progress(definition)
+            last = self.engine.last_progress(definition)
             for key in last.sources if last else {}:
-                ref = None if key in views or key in found else self.warehouse.source_ref(key)
+                ref = None if key in views or key in found else self.engine.source_ref(key)
                 if ref is not None:
-                    found[key] = Log(ref, self.warehouse.spark).version()
+                    found[key] = Log(ref, self.engine.spark).version()
         return found
 
     def columns_read(self, definitions: Sequence[Definition], source: str) -> list[Sequence[str]]:
         """The columns of a source that each of these views reads, if it does."""
         found: list[Sequence[str]] = []
         for definition in definitions:
-            compiled = self.warehouse.compiled_or_none(definition)
+            compiled = self.engine.compiled_or_none(definition)
             if compiled is not None and source in compiled.sources:
                 found.append([name for name, _ in compiled.used_columns.get(source, [])])
         return found
@@ -133,18 +130,16 @@ class Pipeline:
 
         Those of small tables are cheaper computed than kept."""
         found: dict[tuple[object, ...], dict[Shape, list[Columns]]] = {}
-        rows = Settings.of(self.warehouse.spark).common_rows
+        rows = Settings.of(self.engine.spark).common_rows
         for definition in definitions:
-            compiled = self.warehouse.compiled_or_none(definition)
+            compiled = self.engine.compiled_or_none(definition)
             if compiled is None or not isinstance(compiled.way, Maintenance) or definition.policy is Policy.FULL:
                 continue
             own: dict[Shape, Columns] = {}
             for shaped in shapes(compiled.way.root):
                 own[shaped.shape] = own.get(shaped.shape, frozenset()) | shaped.columns
             for shape, columns in own.items():
-                tables = [
-                    Log(compiled.sources[name].ref, self.warehouse.spark).snapshot().rows for name in shape.tables
-                ]
+                tables = [Log(compiled.sources[name].ref, self.engine.spark).snapshot().rows for name in shape.tables]
                 if sum(count or 0 for count in tables) >= rows:
                     found.setdefault(evaluated_under(definition), {}).setdefault(shape, []).append(columns)
         return {

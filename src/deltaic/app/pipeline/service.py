@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING
 
 from deltaic.app.catalogs.live import grown
 from deltaic.app.pipeline.pipeline import Pipeline
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.rolling.apply import Applier
 from deltaic.app.rolling.kept import KeptDelta, body_for
@@ -26,9 +26,6 @@ from deltaic.app.values.report import Report
 from deltaic.errors import ConcurrentRefresh, DeltaicError, HistoryGone, NotIncremental
 from deltaic.store.log import Log
 from deltaic.store.table import first_line
-
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
 
 _log = logging.getLogger(__name__)
 WAITS = 1.0
@@ -49,15 +46,15 @@ class Waiting:
         return max(now - self.since / 1000, 0.0) if self.since is not None else 0.0
 
 
-def waiting(warehouse: Warehouse, definition: Definition) -> Waiting:
+def waiting(engine: Engine, definition: Definition) -> Waiting:
     """As the logs tell it; commits that changed no rows do not count."""
-    last = warehouse.last_progress(definition)
+    last = engine.last_progress(definition)
     found: list[int] = []
     for key, state in last.sources.items() if last else ():
-        ref = warehouse.source_ref(key)
+        ref = engine.source_ref(key)
         if ref is None:
             continue
-        log = Log(ref, warehouse.spark)
+        log = Log(ref, engine.spark)
         newest = log.version()
         if newest < state.version or log.snapshot(newest).table_id != state.table_id or not state.is_of(log):
             found.append(log.commit(newest).timestamp or 0)  # another table under its name
@@ -67,7 +64,7 @@ def waiting(warehouse: Warehouse, definition: Definition) -> Waiting:
         except HistoryGone:
             found.append(log.commit(newest).timestamp or 0)
             continue
-        if warehouse.live(key) is not None:
+        if engine.live(key) is not None:
             commits = grown(commits)
         found.extend(commit.timestamp or 0 for commit in commits if commit.data_change)
     return Waiting(len(found), min(found, default=None))
@@ -76,8 +73,8 @@ def waiting(warehouse: Warehouse, definition: Definition) -> Waiting:
 class Service:
     """`lag` is that of views which say nothing themselves, in seconds; without it these are left alone."""
 
-    def __init__(self, warehouse: Warehouse, lag: float | None = None, views: frozenset[str] = frozenset()) -> None:
-        self.warehouse, self.lag, self.views = warehouse, lag, views
+    def __init__(self, engine: Engine, lag: float | None = None, views: frozenset[str] = frozenset()) -> None:
+        self.engine, self.lag, self.views = engine, lag, views
         self.failed: dict[str, float] = {}
 
     def run(self, stop: Event, tell: Callable[[str], None], waits: float = WAITS) -> None:
@@ -92,7 +89,7 @@ class Service:
 
     def round(self, stop: Event) -> Iterator[str]:
         """Every view once: one step of propagation, and its refresh if that is due."""
-        for definition in Pipeline(self.warehouse).in_order():
+        for definition in Pipeline(self.engine).in_order():
             if stop.is_set():
                 return
             if time.time() < self.failed.get(definition.full_name, 0):
@@ -113,10 +110,9 @@ class Service:
         if definition.full_name in above:
             return None
         if told == DOWNSTREAM:
-            readers = self.warehouse.readers(definition.full_name.lower())
+            readers = self.engine.readers(definition.full_name.lower())
             found = [
-                self.target(self.warehouse.definition(_quoted(name)), above | {definition.full_name})
-                for name in readers
+                self.target(self.engine.definition(_quoted(name)), above | {definition.full_name}) for name in readers
             ]
             return min((lag for lag in found if lag is not None), default=None)
         if self.views and definition.full_name.lower() not in self.views:
@@ -126,16 +122,16 @@ class Service:
         return 0.0 if definition.schedule is not None else self.lag
 
     def work(self, definition: Definition, target: float) -> Iterator[Report]:
-        self.warehouse.capture(definition)
-        behind = waiting(self.warehouse, definition)
+        self.engine.capture(definition)
+        behind = waiting(self.engine, definition)
         if not behind.commits:
             return
         due = self.is_due(definition, behind, target)
         if self.has_kept(definition):
             try:
-                yield from Propagator(self.warehouse, definition).propagate(None, None if due else 1)
+                yield from Propagator(self.engine, definition).propagate(None, None if due else 1)
                 if due:
-                    yield Applier(self.warehouse, definition).apply(None)
+                    yield Applier(self.engine, definition).apply(None)
                 return
             except ConcurrentRefresh:
                 raise
@@ -143,23 +139,23 @@ class Service:
                 # a source is another one, its past is gone, or the view was edited: a refresh says so, and recomputes
                 _log.info("%s is refreshed as a whole: %s", definition.full_name, problem.what)
         if due:
-            yield Refresher(self.warehouse).refresh(definition, full=False)
+            yield Refresher(self.engine).refresh(definition, full=False)
 
     def is_due(self, definition: Definition, behind: Waiting, target: float) -> bool:
         """By half of its lag, so that the refresh itself has the other half; or by its schedule."""
         now = time.time()
         if definition.schedule is None:
             return behind.lag(now) >= target / 2
-        marked = self.warehouse.view_table(definition).last_refresh()  # folding its files did not move it
+        marked = self.engine.view_table(definition).last_refresh()  # folding its files did not move it
         moved = (marked.commit.timestamp if marked else None) or 0
         return now - moved / 1000 >= seconds_in(definition.schedule)
 
     def has_kept(self, definition: Definition) -> bool:
         """Whether the view is propagated: it can be, and somebody began to."""
-        if KeptDelta(self.warehouse, definition).now() is None and definition.lag in (None, DOWNSTREAM):
+        if KeptDelta(self.engine, definition).now() is None and definition.lag in (None, DOWNSTREAM):
             return False
         try:
-            body_for(definition, self.warehouse.compiled(definition))
+            body_for(definition, self.engine.compiled(definition))
         except NotIncremental:
             return False
         return True

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from deltaic.app.pipeline.service import waiting
 from deltaic.app.refresh.choice import seconds_of
+from deltaic.app.refresh.contest import unless_gone
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.rolling.clock import Clock
 from deltaic.app.rolling.kept import KeptDelta
 from deltaic.app.values.definition import Definition
@@ -15,13 +18,17 @@ from deltaic.errors import DefinitionDamaged, HistoryGone
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
+
+def views_of(engine: Engine) -> list[dict[str, Any]]:
+    """Every view with what its table says about it; one that is dropped meanwhile is none."""
+    definitions, damaged = engine.definitions()
+    found = [unless_gone(engine.catalog, (d.schema, d.name), partial(status_of, engine, d)) for d in definitions]
+    return [*(status for status in found if status), *(damaged_status(*pair) for pair in damaged.items())]
 
 
-def status_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
+def status_of(engine: Engine, definition: Definition) -> dict[str, Any]:
     """What a view's table, its kept delta and the logs of its sources say about it."""
-    last = warehouse.last_progress(definition)
+    last = engine.last_progress(definition)
     versions: Mapping[str, int] = {k: s.version for k, s in last.sources.items()} if last else {}
     return {
         "view": definition.full_name,
@@ -29,8 +36,8 @@ def status_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
         "refreshes": last.refresh if last else 0,
         "technique": last.technique if last else None,
         "sources": dict(versions),
-        "commits_behind": commits_behind(warehouse, versions),
-        **times_of(warehouse, definition),
+        "commits_behind": commits_behind(engine, versions),
+        **times_of(engine, definition),
         "comment": definition.comment,
     }
 
@@ -42,22 +49,22 @@ def damaged_status(view: str, problem: DefinitionDamaged) -> dict[str, Any]:
     return {"view": view, **dict.fromkeys((*told, *times)), "comment": problem.what}
 
 
-def commits_behind(warehouse: Warehouse, versions: Mapping[str, int]) -> dict[str, int | None]:
+def commits_behind(engine: Engine, versions: Mapping[str, int]) -> dict[str, int | None]:
     """How many commits each source is ahead of a version of it; None if it is gone."""
     behind = {}
     for key, version in versions.items():
-        ref = warehouse.source_ref(key)
-        newest = Log(ref, warehouse.spark).version() if ref is not None else None
+        ref = engine.source_ref(key)
+        newest = Log(ref, engine.spark).version() if ref is not None else None
         behind[key] = None if newest is None else newest - version
     return behind
 
 
-def times_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
+def times_of(engine: Engine, definition: Definition) -> dict[str, Any]:
     """Where a view is, how far its kept delta goes, and what waits. Nothing is recorded for that."""
-    order = Clock(warehouse).table.read()
-    last, kept = warehouse.last_progress(definition), KeptDelta(warehouse, definition).now()
+    order = Clock(engine).table.read()
+    last, kept = engine.last_progress(definition), KeptDelta(engine, definition).now()
     own = order.time_of({s.table_id: s.version for s in last.sources.values()}) if last else None
-    behind = waiting(warehouse, definition)
+    behind = waiting(engine, definition)
     return {
         "materialized_at": order.told(own),
         "high_water_mark": order.told(kept.mark) if kept else None,
@@ -66,8 +73,9 @@ def times_of(warehouse: Warehouse, definition: Definition) -> dict[str, Any]:
     }
 
 
-def history_of(log: Log) -> list[dict[str, Any]]:
-    """The commits of a view's table, newest first."""
+def history_of(engine: Engine, name: tuple[str, str]) -> list[dict[str, Any]]:
+    """The newest 100 commits of a view's table, newest first."""
+    log = Log(engine.catalog.view_ref(*engine.catalog.found(*name)), engine.spark)
     newest = log.version()
     found = []
     for version in range(newest, max(-1, newest - 100), -1):

@@ -12,6 +12,7 @@ from deltaic.algebra.size import why_delta_too_large
 from deltaic.app.catalogs.live import LiveTable
 from deltaic.app.refresh.choice import Choice, learnt_from
 from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.sources import Source
 from deltaic.app.refresh.stored import (
     create_sql,
@@ -51,7 +52,6 @@ from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.refresh.shared import Together
-    from deltaic.app.warehouse import Warehouse
 
 
 _STAYS = "The view stays as it was. Bring back what it reads, or change its query: ALTER MATERIALIZED VIEW ... AS."
@@ -89,24 +89,34 @@ def makes_anew(steps: Sequence[Step]) -> bool:
     return any(isinstance(step, WriteView) and step.sql.startswith("CREATE") for step in steps)
 
 
+@dataclass(frozen=True)
+class Incremental:
+    """How a view would be refreshed by what changed, and what that would take."""
+
+    known: Known
+    writer: str
+    choice: Choice
+    steps: list[Step]
+
+
 class Planner:
     """Decides, and changes nothing."""
 
     def __init__(
         self,
-        warehouse: Warehouse,
+        engine: Engine,
         *,
         odd_texts: bool = False,
         together: Together | None = None,
         looking: bool = False,
     ) -> None:
         """`looking`: nothing will be written, and so nothing marked in the view's files."""
-        self.warehouse, self.odd_texts, self.together, self.looking = warehouse, odd_texts, together, looking
-        self.use_rs = warehouse.use_rs and not odd_texts
+        self.engine, self.odd_texts, self.together, self.looking = engine, odd_texts, together, looking
+        self.use_rs = engine.use_rs and not odd_texts
 
     def plan(self, definition: Definition, *, full: bool = False, pins: Mapping[str, int] | None = None) -> Plan:
         """Everything a refresh would do, without doing it."""
-        self.warehouse.capture(definition)
+        self.engine.capture(definition)
         table, marked = self.looked_at(definition)
         last = Progress.of(marked.commit) if marked else None
         reasons = list(view_reasons(definition, marked, last, full, table.id))
@@ -131,7 +141,7 @@ class Planner:
 
     def looked_at(self, definition: Definition) -> tuple[ViewTable, Marked | None]:
         """The view's table and its newest refresh, as of one version, at which the view is what it is thought to be."""
-        table = self.warehouse.view_table(definition)
+        table = self.engine.view_table(definition)
         marked = table.last_refresh()
         now = definition_in(table.log.snapshot(table.at).properties, definition.schema, definition.name)
         if now != definition:
@@ -141,7 +151,7 @@ class Planner:
     def compiled(self, definition: Definition) -> Compiled:
         """A query that was right when the view was made can be wrong now: the error then says whose it is."""
         try:
-            return self.warehouse.compiled(definition)
+            return self.engine.compiled(definition)
         except DeltaicError as error:
             hint = error.hint or _STAYS
             raise type(error)(f"{definition.full_name}: {error.what}", at=error.at, hint=hint) from error
@@ -150,13 +160,13 @@ class Planner:
         """The reads of a view whose sources have not moved: milliseconds, and no Spark."""
         found: dict[str, SourceRead] = {}
         for key, state in last.sources.items():
-            ref = self.warehouse.source_ref(key)
+            ref = self.engine.source_ref(key)
             if ref is None or ref.path is None:
                 return None
-            live = self.warehouse.live(key)
+            live = self.engine.live(key)
             if live is not None and live.is_lost(state.version):
                 return None
-            log = Log(ref, self.warehouse.spark)
+            log = Log(ref, self.engine.spark)
             version = max(pins.get(key, 0), state.version) if key in pins else log.version()
             if version < state.version or log.snapshot(version).table_id != state.table_id or not state.is_of(log):
                 return None
@@ -172,7 +182,7 @@ class Planner:
     def states(self, compiled: Compiled, pins: Mapping[str, int]) -> dict[str, Snapshot]:
         found = {}
         for key, source in compiled.sources.items():
-            log = Log(source.ref, self.warehouse.spark)
+            log = Log(source.ref, self.engine.spark)
             version = pins.get(key, log.version())
             found[key] = replace(log.snapshot(version), mark=log.mark(version))
         return found
@@ -188,7 +198,7 @@ class Planner:
         used = self.used_columns(compiled)
         reads: dict[str, SourceRead] = {}
         for key, source in compiled.sources.items():
-            snapshot, log = states[key], Log(source.ref, self.warehouse.spark)
+            snapshot, log = states[key], Log(source.ref, self.engine.spark)
             before = last.sources.get(key) if last else None
             used_now = used_columns(compiled, key, snapshot)
             own = list(source_reasons(source, before, snapshot, used_now, log)) if last is not None else []
@@ -230,17 +240,17 @@ class Planner:
         """The states of a source that are cheaper read by delta-rs."""
         if not self.use_rs or source.live:
             return frozenset()
-        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        log, columns = Log(source.ref, self.engine.spark), [name for name, _ in used]
         versions = ((State.OLD, old), (State.NEW, new))
         return frozenset(state for state, version in versions if why_no_rs_state(log, version, columns) is None)
 
     def can_find(self, source: Source, version: int, used: list[tuple[str, str]]) -> bool:
         """Whether rows may be looked for in the files of a source, of any size."""
-        log, columns = Log(source.ref, self.warehouse.spark), [name for name, _ in used]
+        log, columns = Log(source.ref, self.engine.spark), [name for name, _ in used]
         return self.use_rs and source.live is None and may_be_looked_up(log, version, columns)
 
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
-        log = Log(source.ref, self.warehouse.spark)
+        log = Log(source.ref, self.engine.spark)
         columns = [name for name, _ in used]
         if source.live is not None:
             return live_change(source.live, old, new, columns)
@@ -263,44 +273,52 @@ class Planner:
                 hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
             )
         paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
-        mode, technique, known, writer, choice = "full", "recompute", None, "spark", None
-        steps: list[Step] = []
-        settings = Settings.of(self.warehouse.spark)
-        if not reasons:
-            assert isinstance(compiled.way, Maintenance)
-            stored = stored_view(compiled, table, self.use_rs)
-            known = replace(known_of(reads, stored), common=self.common(definition))
-            program = self.program(compiled.way, known)
-            if program is None:
-                return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
-            reach = self.reach(compiled.way, reads, stored, last, known, settings)
-            writers = self.writers(compiled, table, reads, stored, program, known, settings, reach)
-            writer = min(writers, key=writers.__getitem__)
-            stored = replace(stored, marked=writer == "marks")
-            steps = [*refresh_steps(compiled.way, reads, stored, known), write_step(compiled, table, known)]
-            mode, technique = "incremental", technique_name(compiled.way, known)
-            choice = Choice(
-                technique,
-                price_of_steps(steps, reads, stored, program, known, writers[writer], reach),
-                price_of_full(compiled.way, reads, stored, reach),
-                learnt_from(table.log),
-                writers,
-            )
-            dearer = choice.why_full(definition, reads, settings)
-            reasons.extend([dearer] if dearer else [])
-        if reasons:
-            mode, technique, steps = "full", "recompute", self.full_steps(compiled, reads, table)
-        why = tuple(reasons)
-        prices = choice.recorded() if choice else None
-        number = last.refresh + 1 if last else table.next_refresh()
+        settings = Settings.of(self.engine.spark)
+        way = None if reasons else self.incremental(compiled, table, last, reads, settings)
+        if not reasons and way is None:
+            return Plan(definition, compiled, "noop", "none", (), reads, [], table, last, paths)
+        dearer = way.choice.why_full(definition, reads, settings) if way else None
+        why = (*reasons, *([dearer] if dearer else []))
+        mode, technique, steps = "full", "recompute", list[Step]()
+        if way is not None and not why:
+            mode, technique, steps = "incremental", way.choice.technique, way.steps
+        else:
+            steps = self.full_steps(compiled, reads, table)
         progress = progress_of(
-            compiled, states, number, mode=mode, technique=technique, reasons=why, prices=prices, depth=depth_of(last),
+            compiled, states, last.refresh + 1 if last else table.next_refresh(), mode=mode, technique=technique,
+            reasons=why, prices=way.choice.recorded() if way else None, depth=depth_of(last),
             table=None if makes_anew(steps) else table.id, at=table.at,
         )  # fmt: skip
         progress = with_vacuum(progress, last, settings.vacuum_hours)
-        return Plan(
-            definition, compiled, mode, technique, why, reads, steps, table, progress, paths, known, writer, choice
-        )
+        plan = Plan(definition, compiled, mode, technique, why, reads, steps, table, progress, paths)
+        return replace(plan, known=way.known, writer=way.writer, choice=way.choice) if way else plan
+
+    def incremental(
+        self,
+        compiled: Compiled,
+        table: ViewTable,
+        last: Progress | None,
+        reads: dict[str, SourceRead],
+        settings: Settings,
+    ) -> Incremental | None:
+        """The steps by the cheapest writer, and what they and a recompute are thought to take; None if nothing is to
+        be done."""
+        way = compiled.way
+        assert isinstance(way, Maintenance)
+        stored = stored_view(compiled, table, self.use_rs)
+        known = replace(known_of(reads, stored), common=self.common(compiled.definition))
+        program = self.program(way, known)
+        if program is None:
+            return None
+        reach = self.reach(way, reads, stored, last, known, settings)
+        writers = self.writers(compiled, table, reads, stored, program, known, settings, reach)
+        writer = min(writers, key=writers.__getitem__)
+        stored = replace(stored, marked=writer == "marks")
+        steps = [*refresh_steps(way, reads, stored, known), write_step(compiled, table, known)]
+        price = price_of_steps(steps, reads, stored, program, known, writers[writer], reach)
+        full = price_of_full(way, reads, stored, reach)
+        choice = Choice(technique_name(way, known), price, full, learnt_from(table.log), writers)
+        return Incremental(known, writer, choice, steps)
 
     def program(self, way: Maintenance, known: Known) -> Program | None:
         """What an incremental refresh computes, if it is not too much to plan."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from deltaic.algebra.reasons import Reason
 from deltaic.app.refresh.decide import Plan, Planner, makes_anew
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.run import Outcome, Run, timed
 from deltaic.app.refresh.shared import Shared
 from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, prune_passed
@@ -32,15 +33,13 @@ from deltaic.store.view import ViewTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from deltaic.app.warehouse import Warehouse
-
 
 class Refresher:
     """`odd_texts`: some text is not UTF-8, so all is read by Spark, and out of the tables' files."""
 
-    def __init__(self, warehouse: Warehouse, shared: Shared | None = None, *, odd_texts: bool = False) -> None:
-        self.warehouse, self.shared, self.odd_texts = warehouse, shared or Shared(), odd_texts
-        self.planner = Planner(warehouse, odd_texts=odd_texts, together=self.shared.together)
+    def __init__(self, engine: Engine, shared: Shared | None = None, *, odd_texts: bool = False) -> None:
+        self.engine, self.shared, self.odd_texts = engine, shared or Shared(), odd_texts
+        self.planner = Planner(engine, odd_texts=odd_texts, together=self.shared.together)
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
         try:
@@ -56,12 +55,12 @@ class Refresher:
 
     def are_past(self, pins: Mapping[str, int]) -> bool:
         """Whether the sources have gone on since."""
-        refs = {key: self.warehouse.source_ref(key) for key in pins}
-        return any(ref and Log(ref, self.warehouse.spark).version() > pins[key] for key, ref in refs.items())
+        refs = {key: self.engine.source_ref(key) for key in pins}
+        return any(ref and Log(ref, self.engine.spark).version() > pins[key] for key, ref in refs.items())
 
     def refreshed(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None) -> Report:
         started = time.perf_counter()
-        with self.warehouse.lock():
+        with self.engine.lock():
             plan = self.planner.plan(definition, full=full, pins=pins)
             if plan.mode == "noop":
                 return self.noop_report(plan, time.perf_counter() - started)
@@ -72,7 +71,7 @@ class Refresher:
                 assert plan.progress is not None
                 plan.table.check_not_lost(plan.progress)  # then it failed for that, whatever it says
                 if not self.odd_texts and is_not_text(error):
-                    report = Refresher(self.warehouse, odd_texts=True).refresh(definition, full=full, pins=pins)
+                    report = Refresher(self.engine, odd_texts=True).refresh(definition, full=full, pins=pins)
                     return replace(report, seconds=time.perf_counter() - started)
                 reason = recoverable(error)
                 if reason is None or plan.mode != "incremental":
@@ -101,24 +100,22 @@ class Refresher:
 
     def execute(self, plan: Plan) -> Outcome:
         own = plan.definition.schema, plan.definition.name
-        with self.warehouse.catalog.held(*own) if makes_anew(plan.steps) else nullcontext():
+        with self.engine.catalog.held(*own) if makes_anew(plan.steps) else nullcontext():
             return again_if_lost(lambda: self.executed(plan), plan.definition.full_name)
 
     def executed(self, plan: Plan) -> Outcome:
         assert plan.compiled is not None
         assert plan.progress is not None
-        with self.warehouse.session_for(plan.definition) as session:
-            outcome = Run(
-                session, plan.compiled, plan, self.planner.use_rs, self.shared, self.warehouse.captures
-            ).walk()
+        with self.engine.session_for(plan.definition) as session:
+            outcome = Run(session, plan.compiled, plan, self.planner.use_rs, self.shared, self.engine.captures).walk()
             with timed(outcome.timings, "upkeep"):
                 self.look_after(plan.table, session, plan.progress)
-        prune_passed(self.warehouse, plan.compiled.sources)
+        prune_passed(self.engine, plan.compiled.sources)
         return outcome
 
     def look_after(self, table: ViewTable, session: SparkSession, progress: Progress) -> None:
         """The refresh is made, whatever becomes of this."""
-        upkeep = Upkeep(Settings.of(self.warehouse.spark))
+        upkeep = Upkeep(Settings.of(self.engine.spark))
         upkeep.look_after(table, session, progress.refresh, vacuum=is_vacuumed_by(progress))
 
     def report(self, plan: Plan, outcome: Outcome, seconds: float, timings: dict[str, float]) -> Report:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.values.settings import Settings
 from deltaic.errors import ConcurrentRefresh, MissingError
 from deltaic.store import upkeep
@@ -23,8 +24,6 @@ from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from deltaic.app.warehouse import Warehouse
 
 _log = logging.getLogger(__name__)
 _VACUUMED, _STARTED = "vacuumed", "started"
@@ -91,14 +90,14 @@ def tried(name: str, what: str, work: Callable[[], bool | None]) -> bool:
         return False
 
 
-def prune_passed(warehouse: Warehouse, sources: Iterable[str]) -> None:
+def prune_passed(engine: Engine, sources: Iterable[str]) -> None:
     """Of captured logs that have become many files, what every view that reads them has passed."""
-    most = Settings.of(warehouse.spark).captured_files
+    most = Settings.of(engine.spark).captured_files
 
     def prune(key: str) -> None:
-        live = warehouse.live(key)
+        live = engine.live(key)
         if live is not None and (Log(live.ref).snapshot().files or 0) > most:
-            live.prune(min(warehouse.readers(key).values()))
+            live.prune(min(engine.readers(key).values()))
 
     for key in sources:
         tried(key, "its captured log", partial(prune, key))

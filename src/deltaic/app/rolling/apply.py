@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from deltaic.algebra.nodes import WEIGHT, State
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.run import timed
 from deltaic.app.refresh.sources import Source
@@ -29,20 +29,17 @@ from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot
 from deltaic.store.view import TRY_AGAIN, ViewTable
 
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
-
 
 class Applier:
     """`looking`: nothing will be written."""
 
-    def __init__(self, warehouse: Warehouse, definition: Definition, *, looking: bool = False) -> None:
-        self.warehouse, self.definition = warehouse, definition
-        self.clock, self.planner = Clock(warehouse), Planner(warehouse, looking=looking)
+    def __init__(self, engine: Engine, definition: Definition, *, looking: bool = False) -> None:
+        self.engine, self.definition = engine, definition
+        self.clock, self.planner = Clock(engine), Planner(engine, looking=looking)
 
     def reaches(self, moment: Moment, at: int) -> bool:
         """Whether the kept delta goes from where the view is to a time."""
-        kept = KeptDelta(self.warehouse, self.definition).now()
+        kept = KeptDelta(self.engine, self.definition).now()
         if kept is None or not kept.goes_from(moment.view_time) or at > moment.still(kept.mark):
             return False
         return self.edit_of(*self.planner.looked_at(self.definition)) is None
@@ -55,9 +52,9 @@ class Applier:
 
     def apply(self, to: AsOf | None) -> Report:
         started = time.perf_counter()
-        with self.warehouse.lock():
+        with self.engine.lock():
             plan, reached = self.plan(to)
-            refresher = Refresher(self.warehouse)
+            refresher = Refresher(self.engine)
             if plan.mode == "noop":
                 return replace(refresher.noop_report(plan, time.perf_counter() - started), time=reached)
             planned = time.perf_counter() - started
@@ -70,13 +67,13 @@ class Applier:
 
     def prune(self, own: int, progress: Progress | None) -> None:
         """What the view is past, where that is much."""
-        keeping, settings = KeptDelta(self.warehouse, self.definition), Settings.of(self.warehouse.spark)
+        keeping, settings = KeptDelta(self.engine, self.definition), Settings.of(self.engine.spark)
 
         def prune() -> None:
             kept = keeping.now()
             if kept is None:
                 return
-            with self.warehouse.session_for(self.definition) as session:
+            with self.engine.session_for(self.definition) as session:
                 if (kept.table.log.snapshot().files or 0) > settings.kept_files:
                     keeping.prune(kept, min(own, kept.mark), session)
                 vacuum = progress is not None and is_vacuumed_by(progress)
@@ -89,7 +86,7 @@ class Applier:
         compiled = self.planner.compiled(self.definition)
         body = body_for(self.definition, compiled)
         moment, name = self.clock.moment(self.definition), self.definition.full_name
-        kept, own = KeptDelta(self.warehouse, self.definition).of(body, moment), moment.view_time
+        kept, own = KeptDelta(self.engine, self.definition).of(body, moment), moment.view_time
         if kept is None or own is None:
             raise TimeError(f"{name} has no kept delta from where it is", hint=f'propagate("{name}") begins one.')
         mark = moment.still(kept.mark)
@@ -115,7 +112,7 @@ class Applier:
 
     def unchanged(self, source: Source, now: Snapshot) -> SourceRead:
         """A source whose change the kept delta has; its state may still be asked for."""
-        log, names = Log(source.ref, self.warehouse.spark), [field["name"] for field in now.fields]
+        log, names = Log(source.ref, self.engine.spark), [field["name"] for field in now.fields]
         small = self.planner.use_rs and not source.live and why_no_rs_state(log, now.version, names) is None
         return SourceRead(
             source.key, source.relation, now.version, now.version, shown=now.shown, rows=now.rows, files=now.files,

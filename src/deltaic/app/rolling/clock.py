@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
 from deltaic.app.catalogs.catalog import KEPT_DELTA, TIMES
 from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.upkeep import Upkeep, tried
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.settings import Settings
@@ -23,9 +23,6 @@ from deltaic.store.progress import Progress
 from deltaic.store.quoting import text_literal
 from deltaic.store.times import Order, TimesTable
 from deltaic.store.view import ViewTable
-
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
 
 AsOf = int | str | datetime
 """A time: its number, or a timestamp, by default in the session's time zone."""
@@ -70,29 +67,29 @@ class Moment:
 
 
 class Clock:
-    def __init__(self, warehouse: Warehouse) -> None:
-        self.warehouse = warehouse
-        ref, location = warehouse.catalog.hidden(TIMES)
-        table = ViewTable(ref, warehouse.lock_file, warehouse.spark)
-        writing = partial(forked, warehouse.spark)
-        self.table = TimesTable(table, warehouse.spark, location, writing, lambda: self.settings.retention)
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        ref, location = engine.catalog.hidden(TIMES)
+        table = ViewTable(ref, engine.lock_file, engine.spark)
+        writing = partial(forked, engine.spark)
+        self.table = TimesTable(table, engine.spark, location, writing, lambda: self.settings.retention)
 
     @cached_property
     def settings(self) -> Settings:
-        return Settings.of(self.warehouse.spark)
+        return Settings.of(self.engine.spark)
 
     def moment(self, definition: Definition) -> Moment:
         """The order with every commit of the view's sources that is there now. Under the warehouse's lock."""
-        self.warehouse.capture(definition)
-        last = self.warehouse.last_progress(definition)
+        self.engine.capture(definition)
+        last = self.engine.last_progress(definition)
         if last is None:
             raise TimeError(f"{definition.full_name} has no commit of Deltaic's own", hint="Refresh it.")
         logs: dict[str, tuple[Log, int]] = {}
         for key, state in last.sources.items():
-            ref = self.warehouse.source_ref(key)
+            ref = self.engine.source_ref(key)
             if ref is None:
                 raise SourceError(f"{definition.full_name}: its source {key} is gone")
-            log = Log(ref, self.warehouse.spark)
+            log = Log(ref, self.engine.spark)
             if log.snapshot().table_id != state.table_id or not state.is_of(log):
                 hint = "Refresh the view: it is recomputed, and its times begin anew."
                 raise SourceError(f"{definition.full_name}: {key} is another table than it was", hint=hint)
@@ -111,7 +108,7 @@ class Clock:
             if not most or (files or 0) <= most:
                 return
             self.table.shorten(lambda now: now.since(self.needed_from(now), self.read_by_views()))
-            with forked(self.warehouse.spark) as session:
+            with forked(self.engine.spark) as session:
                 Upkeep(self.settings).look_after(table, session, 0, vacuum=self.settings.vacuum_hours > 0)
 
         tried(table.ref.name, "what it has of the past", shorten)
@@ -124,28 +121,28 @@ class Clock:
         return min([kept_from, *(at for at in times if at is not None)])
 
     def has_kept_delta(self, name: tuple[str, str]) -> bool:
-        ref, _ = self.warehouse.catalog.hidden(KEPT_DELTA, *name)
-        return ViewTable(ref, None, self.warehouse.spark).exists
+        ref, _ = self.engine.catalog.hidden(KEPT_DELTA, *name)
+        return ViewTable(ref, None, self.engine.spark).exists
 
     def read_by_views(self) -> frozenset[str]:
         return frozenset(state.table_id for one in self.progresses().values() for state in one.sources.values())
 
     def progresses(self) -> dict[tuple[str, str], Progress]:
         """What the newest refresh of each view said of itself."""
-        found = {name: self.warehouse.progress_at(*name) for name in self.warehouse.catalog.view_names()}
+        found = {name: self.engine.progress_at(*name) for name in self.engine.catalog.view_names()}
         return {name: one for name, one in found.items() if one is not None}
 
     def others(self, own: Mapping[str, object]) -> dict[str, tuple[Log, int]]:
         """The sources of other views that are in the order: a commit that nobody looked at is no late one."""
         recorded = {unit.source for unit in self.table.read().units}
         found: dict[str, tuple[Log, int]] = {}
-        for name in self.warehouse.catalog.view_names():
-            last = self.warehouse.progress_at(*name)
+        for name in self.engine.catalog.view_names():
+            last = self.engine.progress_at(*name)
             for key, state in last.sources.items() if last else ():
                 if state.table_id not in recorded or state.table_id in found or state.table_id in own:
                     continue
-                ref = self.warehouse.source_ref(key)
-                log = Log(ref, self.warehouse.spark) if ref else None
+                ref = self.engine.source_ref(key)
+                log = Log(ref, self.engine.spark) if ref else None
                 if log is not None and log.snapshot().table_id == state.table_id:
                     found[state.table_id] = (log, state.version)
         return found
@@ -186,7 +183,7 @@ class Clock:
         if isinstance(as_of, datetime):
             return int(as_of.timestamp() * 1000)
         try:
-            row = self.warehouse.spark.sql(f"SELECT unix_millis(CAST({text_literal(as_of)} AS TIMESTAMP))").first()
+            row = self.engine.spark.sql(f"SELECT unix_millis(CAST({text_literal(as_of)} AS TIMESTAMP))").first()
         except PySparkException:
             row = None
         if row is None or row[0] is None:
@@ -197,7 +194,7 @@ class Clock:
     def check_columns(self, compiled: Compiled, pins: Mapping[str, int]) -> None:
         """A query is what it is now: at a time when its columns were not there, it has no answer."""
         for key, version in pins.items():
-            there = set(Log(compiled.sources[key].ref, self.warehouse.spark).snapshot(version).columns)
+            there = set(Log(compiled.sources[key].ref, self.engine.spark).snapshot(version).columns)
             missing = [name for name, _ in compiled.used_columns.get(key, []) if name not in there]
             if missing:
                 name = compiled.definition.full_name

@@ -11,6 +11,7 @@ from deltaic.algebra.reasons import Reason
 from deltaic.algebra.types import is_groupable, is_storable
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.rolling.clock import Moment
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.settings import Settings
@@ -23,8 +24,6 @@ from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from deltaic.app.warehouse import Warehouse
 
 _ROLLING, _BODY, _SINCE = "rolling", "body", "since"
 """What a commit of a kept delta says: how far it has come, of what, and since when."""
@@ -88,12 +87,12 @@ def body_for(definition: Definition, compiled: Compiled) -> Body:
 
 
 class KeptDelta:
-    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
-        self.warehouse, self.definition = warehouse, definition
+    def __init__(self, engine: Engine, definition: Definition) -> None:
+        self.engine, self.definition = engine, definition
 
     def table(self) -> ViewTable:
-        ref, _ = self.warehouse.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
-        return ViewTable(ref, self.warehouse.lock_file, self.warehouse.spark)
+        ref, _ = self.engine.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
+        return ViewTable(ref, self.engine.lock_file, self.engine.spark)
 
     def now(self) -> Kept | None:
         """As its newest commit says."""
@@ -124,8 +123,8 @@ class KeptDelta:
         table = kept.table
         fields = [(f.name, f.type) for f in body.columns] + [(WEIGHT, "bigint"), (TIME, "bigint")]
         empty = ", ".join(f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in fields)
-        _, location = self.warehouse.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
-        query, kept_for = f"SELECT {empty} WHERE FALSE", Settings.of(self.warehouse.spark).retention
+        _, location = self.engine.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
+        query, kept_for = f"SELECT {empty} WHERE FALSE", Settings.of(self.engine.spark).retention
         sql = table.create_sql(query, replace=table.exists, properties=kept_for, location=location)
         try:
             table.apply_spark(session, sql, kept.progress(kept.rolling))

@@ -12,6 +12,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from deltaic.algebra.expr import quote
 from deltaic.app.catalogs.live import LiveStates
 from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.run import Run
 from deltaic.app.refresh.shared import Shared
@@ -32,17 +33,15 @@ from deltaic.store.write_sql import OP
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltaic.app.warehouse import Warehouse
-
 
 class Looker:
-    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
-        self.warehouse, self.definition = warehouse, definition
-        self.log = warehouse.view_table(definition).log
+    def __init__(self, engine: Engine, definition: Definition) -> None:
+        self.engine, self.definition = engine, definition
+        self.log = engine.view_table(definition).log
 
     def table(self, as_of: AsOf) -> DataFrame:
-        with self.warehouse.lock():
-            clock = Clock(self.warehouse)
+        with self.engine.lock():
+            clock = Clock(self.engine)
             moment = clock.moment(self.definition)
             at = clock.time_meant(moment, as_of)
             if moment.is_back(at):
@@ -55,12 +54,12 @@ class Looker:
 
     def plan(self, moment: Moment, at: int) -> Plan:
         """By the kept delta, where it goes from here to there; else by what the sources say."""
-        clock, compiled = Clock(self.warehouse), self.warehouse.compiled(self.definition)
+        clock, compiled = Clock(self.engine), self.engine.compiled(self.definition)
         clock.check_columns(compiled, moment.versions(at))
-        applier = Applier(self.warehouse, self.definition, looking=True)
+        applier = Applier(self.engine, self.definition, looking=True)
         if applier.reaches(moment, at):
             return applier.plan(at)[0]
-        return Planner(self.warehouse, looking=True).plan(self.definition, pins=moment.versions(at))
+        return Planner(self.engine, looking=True).plan(self.definition, pins=moment.versions(at))
 
     def version_at(self, moment: Moment, at: int) -> int:
         """The version of the view's own table that was at a time of the past."""
@@ -85,7 +84,7 @@ class Looker:
         return self.shown(self.rows(version), version)
 
     def rows(self, version: int) -> DataFrame:
-        return self.warehouse.spark.sql(f"SELECT * FROM {self.log.ref.as_of(version)}")
+        return self.engine.spark.sql(f"SELECT * FROM {self.log.ref.as_of(version)}")
 
     def shown(self, rows: DataFrame, version: int) -> DataFrame:
         shown = self.log.snapshot(version).shown
@@ -98,9 +97,9 @@ class Looker:
         way = plan.compiled.way
         looking = None
         if plan.mode == "incremental":
-            with self.warehouse.session_for(self.definition) as session:
-                captures = self.warehouse.captures
-                looking = Looking(session, plan.compiled, plan, self.warehouse.use_rs, Shared(), captures)
+            with self.engine.session_for(self.definition) as session:
+                captures = self.engine.captures
+                looking = Looking(session, plan.compiled, plan, self.engine.use_rs, Shared(), captures)
                 if looking.is_small():
                     looking.walk()
         if looking is None or looking.arrow is None:
@@ -110,7 +109,7 @@ class Looker:
         assert plan.table.at is not None
         there = self.rows(plan.table.at)
         wanted = StructType([StructField(OP, IntegerType(), False), *there.schema.fields])
-        changes = arrow_to_spark(self.warehouse.spark, looking.arrow.select(wanted.names), wanted)
+        changes = arrow_to_spark(self.engine.spark, looking.arrow.select(wanted.names), wanted)
         keys = [plan.compiled.stored[name] for name in way.replaced(plan.known)]
         gone = changes.where(f"`{OP}` = -1").selectExpr(*(f"{quote(k)} AS `{n}`" for n, k in enumerate(keys)))
         same = [there[quote(key)].eqNullSafe(gone[f"`{n}`"]) for n, key in enumerate(keys)]
@@ -126,7 +125,7 @@ class Looker:
         live = any(source.live for source in plan.compiled.sources.values())
         if not live and not plan.compiled.recursion.components:
             return self.shown(session.sql(query), at)
-        with closing(LiveStates(self.warehouse.captures, session)) as states:  # what is read ends with this block
+        with closing(LiveStates(self.engine.captures, session)) as states:  # what is read ends with this block
             states.name_all(plan.compiled.live, plan.reads)
             with evaluated(session, plan.compiled, plan.reads):
                 frame = self.shown(session.sql(query), at)
@@ -135,7 +134,7 @@ class Looker:
 
     def session(self) -> SparkSession:
         """The warehouse's own, if it has the settings of the view's creator, else one that has and stays."""
-        own, told = self.warehouse.spark, self.definition
+        own, told = self.engine.spark, self.definition
         same = all(own.conf.get(key, None) == value for key, value in told.settings.items())
         if same and own.catalog.currentDatabase() == told.current_schema:
             return own

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -20,6 +19,7 @@ from deltaic.algebra.trees import sources
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.decide import Plan, Planner
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.explain import explain_propagation
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.run import Run, timed
@@ -45,9 +45,6 @@ from deltaic.store.change import is_history_gone, plan_change
 from deltaic.store.log import Log
 from deltaic.store.write_sql import OP
 
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
-
 Versions = Sequence[tuple[int, int]]
 """Versions of a source that changed rows, and their times."""
 
@@ -65,9 +62,9 @@ class Next:
 
 
 class Propagator:
-    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
-        self.warehouse, self.definition = warehouse, definition
-        self.clock, self.planner = Clock(warehouse), Planner(warehouse)
+    def __init__(self, engine: Engine, definition: Definition) -> None:
+        self.engine, self.definition = engine, definition
+        self.clock, self.planner = Clock(engine), Planner(engine)
         self.compiled: Compiled
         self.moment: Moment
         self._rows: dict[tuple[str, int], int | None] = {}
@@ -77,10 +74,10 @@ class Propagator:
         was there when it began, however much is written meanwhile."""
         done = 0
         if upto is None:
-            with self.warehouse.lock():
+            with self.engine.lock():
                 upto = self.clock.moment(self.definition).order.newest
         while steps is None or done < steps:
-            with self.warehouse.lock():
+            with self.engine.lock():
                 report = self.step(upto)
             if report is None:
                 return
@@ -93,24 +90,24 @@ class Propagator:
         self.compiled = self.planner.compiled(self.definition)
         body = body_for(self.definition, self.compiled)
         self.moment = self.clock.moment(self.definition)
-        kept = KeptDelta(self.warehouse, self.definition).of(body, self.moment) or self.begun(body)
+        kept = KeptDelta(self.engine, self.definition).of(body, self.moment) or self.begun(body)
         end = self.clock.time_meant(self.moment, upto)
         following = self.following(body, kept, end)
         if following is None:
             return None
         plan = self.plan(kept, following)
         try:
-            with self.warehouse.session_for(self.definition) as session:
+            with self.engine.session_for(self.definition) as session:
                 if not any(read.changed for read in following.reads.values()):  # commits that changed no rows
                     assert plan.progress is not None
                     kept.table.commit_progress_only(plan.progress, session)
                     return Report(self.definition.full_name, "propagated", "none", time=following.rolling.mark)
                 compiled = replace(self.compiled, sources=following.sources)
                 outcome = Propagating(
-                    session, compiled, plan, self.planner.use_rs, Shared(), self.warehouse.captures
+                    session, compiled, plan, self.planner.use_rs, Shared(), self.engine.captures
                 ).walk()
                 with timed(outcome.timings, "upkeep"):
-                    upkeep = Upkeep(Settings.of(self.warehouse.spark))
+                    upkeep = Upkeep(Settings.of(self.engine.spark))
                     upkeep.look_after(kept.table, session, kept.number + 1, vacuum=False)
         except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
             if isinstance(error, DeltaicError) or not is_history_gone(error):
@@ -119,21 +116,21 @@ class Propagator:
             what = f"{self.definition.full_name} cannot be propagated: a past state of its sources is gone"
             raise HistoryGone(what, hint="Refresh the view: its kept delta begins anew.") from error
         self.check_there()
-        report = Refresher(self.warehouse).report(plan, outcome, time.perf_counter() - started, outcome.timings)
+        report = Refresher(self.engine).report(plan, outcome, time.perf_counter() - started, outcome.timings)
         return replace(report, mode="propagated", time=following.rolling.mark)
 
     def check_there(self) -> None:
         """Without a lock the view may be dropped while its delta is kept: then that goes after it."""
         own = self.definition.schema, self.definition.name
-        if self.warehouse.lock_file is None and self.warehouse.catalog.is_gone(*own):
-            self.warehouse.catalog.discard_hidden(KEPT_DELTA, *own)
+        if self.engine.lock_file is None and self.engine.catalog.is_gone(*own):
+            self.engine.catalog.discard_hidden(KEPT_DELTA, *own)
             raise MissingError(f"{self.definition.full_name} was dropped meanwhile")
 
     def explained(self) -> str:
         """What the next step would do; nothing is made or written."""
-        with self.warehouse.lock():
+        with self.engine.lock():
             self.compiled = self.planner.compiled(self.definition)
-            body, keeping = body_for(self.definition, self.compiled), KeptDelta(self.warehouse, self.definition)
+            body, keeping = body_for(self.definition, self.compiled), KeptDelta(self.engine, self.definition)
             self.moment = self.clock.moment(self.definition)
             own, kept = self.moment.view_time, keeping.of(body, self.moment)
             if kept is None and own is None:
@@ -155,12 +152,12 @@ class Propagator:
         if self.moment.view_time is None:
             # of its sources' versions some were never there at once: the newest state is a recorded one
             pins = self.moment.versions(self.moment.order.newest)
-            Refresher(self.warehouse).refresh(self.definition, full=False, pins=pins)
+            Refresher(self.engine).refresh(self.definition, full=False, pins=pins)
             self.moment = self.clock.moment(self.definition)
         own = self.moment.view_time
         assert own is not None
-        with self.warehouse.session_for(self.definition) as session:
-            begun = KeptDelta(self.warehouse, self.definition).begin(body, relations_of(body), own, session)
+        with self.engine.session_for(self.definition) as session:
+            begun = KeptDelta(self.engine, self.definition).begin(body, relations_of(body), own, session)
         self.check_there()
         return begun
 
@@ -171,7 +168,7 @@ class Propagator:
         after, rolling = kept.mark, kept.rolling
         if end <= self.moment.still(after):
             return None
-        target = Settings.of(self.warehouse.spark).propagate_rows
+        target = Settings.of(self.engine.spark).propagate_rows
         keys = {table: key for key, table in self.moment.ids.items()}
         upto, total = after, 0
         for unit in self.moment.order.units:
@@ -250,7 +247,7 @@ class Propagator:
         live = self.compiled.sources[source].live
         if live is not None:
             return live.changed_rows(version - 1, version) or None
-        log, used = Log(self.compiled.sources[source].ref, self.warehouse.spark), self.used(source)
+        log, used = Log(self.compiled.sources[source].ref, self.engine.spark), self.used(source)
         names = [name for name, _ in used]
         change = plan_change(log, version - 1, version, names, allow_rs=self.planner.use_rs)
         return None if change.kind == "none" else change.rows or 1
@@ -262,7 +259,7 @@ class Propagator:
         """How a source is read: its changes in a span, and its state at the end of it."""
         source = self.compiled.sources[key]
         old, new = (self.moment.versions(at)[key] for at in (span.after, span.upto))
-        log = Log(source.ref, self.warehouse.spark)
+        log = Log(source.ref, self.engine.spark)
         snapshot = log.snapshot(new)
         before, used = self.moment.last.sources[key], used_columns(self.compiled, key, snapshot)
         problems = [str(reason) for reason in source_reasons(source, before, snapshot, used, log)]

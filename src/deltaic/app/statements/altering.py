@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from deltaic.algebra.canonical import canonical
 from deltaic.algebra.nodes import Node
@@ -20,6 +19,7 @@ from deltaic.algebra.recursion import Predicate
 from deltaic.algebra.simplify import simplify
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.decide import Plan, Planner, first_reads
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.stored import create_sql, depth_of, progress_of, same_columns, stored_view, write_step
 from deltaic.app.refresh.upkeep import with_last_vacuum
@@ -33,9 +33,6 @@ from deltaic.plan.refreshing import known_of, query_over_view, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, WriteView
 from deltaic.store.progress import Progress
 from deltaic.store.view import ViewTable
-
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
 
 
 def _form(node: Node) -> Hashable:
@@ -107,16 +104,21 @@ def altered_definition(old: Definition, query: str) -> Definition:
     return replace(old, query=query, given=(), form=None)
 
 
+def alteration(engine: Engine, old: Definition, query: str) -> Alteration:
+    """Of a view as it is to one of another query."""
+    return Alteration(engine, old, engine.compile_new(altered_definition(old, query)))
+
+
 class Alteration:
     """Of one view to another query."""
 
-    def __init__(self, warehouse: Warehouse, old: Definition, new: Compiled) -> None:
-        self.warehouse, self.old, self.new = warehouse, old, new
-        self.planner = Planner(warehouse)
+    def __init__(self, engine: Engine, old: Definition, new: Compiled) -> None:
+        self.engine, self.old, self.new = engine, old, new
+        self.planner = Planner(engine)
 
     def plan(self) -> Plan | None:
         """What brings the view, as it is now, under the other query; None if it has to be computed anew."""
-        before, (table, marked) = self.warehouse.compiled(self.old), self.planner.looked_at(self.old)
+        before, (table, marked) = self.engine.compiled(self.old), self.planner.looked_at(self.old)
         change, way, last = altered(before, self.new), self.new.way, Progress.of(marked.commit) if marked else None
         if change is None or last is None or not isinstance(way, Maintenance) or (marked and marked.harmed):
             return None
@@ -188,9 +190,9 @@ class Alteration:
 
     def run(self) -> bool:
         """Whether it was done."""
-        if altered(self.warehouse.compiled(self.old), self.new) is None:
+        if altered(self.engine.compiled(self.old), self.new) is None:
             return False
-        refresher = Refresher(self.warehouse)
+        refresher = Refresher(self.engine)
         refresher.refresh(self.old, full=False)
         plan = self.plan()
         if plan is None or plan.progress is None:
@@ -201,7 +203,7 @@ class Alteration:
             plan.table.redefine(plan.properties, plan.progress, plan.table.at)
         else:
             refresher.execute(plan)
-        self.warehouse.catalog.register(self.old.schema, self.old.name)
+        self.engine.catalog.register(self.old.schema, self.old.name)
         return True
 
 

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from deltaic.app.catalogs.catalog import CAPTURED
 from deltaic.app.catalogs.live import LiveTable, capture_name
 from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.refresh.engine import Engine
 from deltaic.errors import DependencyError, ExistsError, MissingError, UnsupportedError
 from deltaic.spark.session import add_postgres_driver
 from deltaic.store.postgres.capture import start_capture
 from deltaic.store.postgres.table import PostgresTable
 
-if TYPE_CHECKING:
-    from deltaic.app.warehouse import Warehouse
 
-
-def attach(warehouse: Warehouse, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
+def attach(engine: Engine, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
     """Begins to capture a table, and lets queries know its name: both, or nothing."""
-    if not isinstance(warehouse.catalog, LocalCatalog):
+    if not isinstance(engine.catalog, LocalCatalog):
         raise UnsupportedError("live sources are for local warehouses: deltaic.open(path)")
-    schema, plain = (part.lower() for part in warehouse.split(name))
-    with warehouse.lock():
-        there = warehouse.catalog.exists(schema, plain)
+    schema, plain = (part.lower() for part in engine.split(name))
+    with engine.lock():
+        there = engine.catalog.exists(schema, plain)
         if there is not None:
             raise ExistsError(f"{schema}.{plain} is already {there}")
-        path = str(warehouse.catalog.hidden(CAPTURED, schema, plain)[0].path)
+        path = str(engine.catalog.hidden(CAPTURED, schema, plain)[0].path)
         live = LiveTable(f"{schema}.{plain}", table, path)
-        add_postgres_driver(warehouse.spark)
+        add_postgres_driver(engine.spark)
         capture = capture_name(live)
-        with warehouse.catalog.attaching(schema, plain, live, capture):
+        with engine.catalog.attaching(schema, plain, live, capture):
             with start_capture([(table, path)], capture, set_identity=set_identity):
                 pass
-            warehouse.catalog.add_live(schema, plain, live)
+            engine.catalog.add_live(schema, plain, live)
 
 
-def detach(warehouse: Warehouse, name: str) -> None:
+def detach(engine: Engine, name: str) -> None:
     """Ends the capture of a live source that no view reads."""
-    schema, plain = (part.lower() for part in warehouse.split(name))
-    with warehouse.lock():
-        live = warehouse.catalog.live(schema, plain)
-        if live is None or not isinstance(warehouse.catalog, LocalCatalog):
+    schema, plain = (part.lower() for part in engine.split(name))
+    with engine.lock():
+        live = engine.catalog.live(schema, plain)
+        if live is None or not isinstance(engine.catalog, LocalCatalog):
             raise MissingError(f"there is no live source {schema}.{plain}")
-        readers = warehouse.readers(live.key)
+        readers = engine.readers(live.key)
         if readers:
             raise DependencyError(f"{live.key} is read by {', '.join(readers)}", hint="Drop those views first.")
-        warehouse.captures.of(live).drop()
-        warehouse.captures.close()
-        warehouse.catalog.remove_live(schema, plain)
+        engine.captures.of(live).drop()
+        engine.captures.close()
+        engine.catalog.remove_live(schema, plain)

@@ -53,7 +53,7 @@ def _checked(wh: Warehouse, names: list[str], sample: int | None, rows: int) -> 
     from deltaic.app.care.repairing import views_to_check
     from deltaic.app.pipeline.progress_bar import progress_bar
 
-    wanted = names or [".".join(map(quote, name)) for name in views_to_check(wh)]
+    wanted = names or [".".join(map(quote, name)) for name in views_to_check(wh.engine)]
     found: list[Check] = []
     with progress_bar("checking", len(wanted), enabled=sys.stderr.isatty() and len(wanted) > 1) as advance:
         for name in wanted:

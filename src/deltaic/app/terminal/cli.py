@@ -191,7 +191,7 @@ def _refreshed(wh: Warehouse, names: list[str], full: bool, as_of: int | str | N
     from deltaic.app.pipeline.progress_bar import progress_bar
 
     wanted = {wh.definition(name).full_name: name for name in names}
-    order = [wanted[d.full_name] for d in Pipeline(wh).in_order() if d.full_name in wanted]
+    order = [wanted[d.full_name] for d in Pipeline(wh.engine).in_order() if d.full_name in wanted]
     reports: list[Report] = []
     with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty() and len(order) > 1) as advance:
         for name in order:
@@ -224,11 +224,12 @@ def explain(
 
 def _plan(wh: Warehouse, view: str) -> dict[str, Any]:
     """The steps of a refresh as values; a statement that made no view yet has none."""
-    if " " in view.strip() and not view.strip().startswith("`"):
-        return {}
     from deltaic.app.refresh.decide import Planner
+    from deltaic.app.statements.explaining import is_statement
 
-    plan = Planner(wh).plan(wh.definition(view))
+    if is_statement(view):
+        return {}
+    plan = Planner(wh.engine).plan(wh.definition(view))
     return {
         "view": plan.definition.full_name,
         "mode": plan.mode,

@@ -1,0 +1,191 @@
+"""What every room of the app works with: Spark, a catalog, and what is known of its views.
+
+Nothing in here decides or writes; it finds, locks and remembers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from deltaic.app.catalogs.catalog import Catalog, path_source
+from deltaic.app.catalogs.live import Captures, LiveTable
+from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.refresh.compile import Compiled, compile_view
+from deltaic.app.refresh.contest import unless_gone
+from deltaic.app.values.definition import Definition
+from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, NameProblem, SourceError
+from deltaic.spark.session import forked
+from deltaic.sql.parse_statement import parse_statement
+from deltaic.sql.statements import RefreshView
+from deltaic.store.lock import refresh_lock
+from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.progress import Progress
+from deltaic.store.table import TableRef
+from deltaic.store.view import ViewTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Engine:
+    """`use_rs`: whether delta-rs may read and write what is small; else all of it is Spark's."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, *, use_rs: bool) -> None:
+        self.spark, self.catalog, self.use_rs = spark, catalog, use_rs
+        self.captures = Captures()
+        self._mutex = RLock()
+        self._compiled: dict[str, tuple[object, Compiled]] = {}
+
+    # one at a time, and each under its own settings
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One writer at a time: Delta's commits on a local disk are atomic inside one JVM only."""
+        with self._mutex, refresh_lock(self.lock_file) if self.lock_file else nullcontext():
+            yield
+
+    @property
+    def lock_file(self) -> Path | None:
+        return self.catalog.root / ".deltaic" / "lock" if isinstance(self.catalog, LocalCatalog) else None
+
+    @contextmanager
+    def session_for(self, definition: Definition) -> Iterator[SparkSession]:
+        """A session with the settings that the view was made under."""
+        with forked(self.spark) as session:
+            for key, value in definition.settings.items():
+                session.conf.set(key, value)
+            session.catalog.setCurrentDatabase(definition.current_schema)
+            self.catalog.register_odd_names(session)
+            yield session
+
+    # names to definitions and tables
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Schema and name of a dotted name as SQL writes it."""
+        statement = parse_statement(f"REFRESH MATERIALIZED VIEW {name}")
+        if not isinstance(statement, RefreshView) or statement != RefreshView(statement.name):
+            raise NameProblem(f"{name!r} is no name", hint="Write a name with odd characters in backticks.")
+        return self.catalog.qualified(statement.name)
+
+    def definition(self, name: str) -> Definition:
+        return self.catalog.definition(*self.split(name))
+
+    def definitions(self) -> tuple[list[Definition], dict[str, DefinitionDamaged]]:
+        """Of all views; and by its name, what is wrong with one that cannot be used."""
+        found = {".".join(name): self._definition_or_problem(*name) for name in self.catalog.view_names()}
+        damaged = {name: one for name, one in found.items() if isinstance(one, DefinitionDamaged)}
+        return [one for one in found.values() if isinstance(one, Definition)], damaged
+
+    def _definition_or_problem(self, schema: str, name: str) -> Definition | DefinitionDamaged | None:
+        try:
+            return unless_gone(self.catalog, (schema, name), partial(self.catalog.read_definition, schema, name))
+        except DefinitionDamaged as problem:
+            return problem
+
+    def view_table(self, definition: Definition) -> ViewTable:
+        ref = self.catalog.view_ref(definition.schema, definition.name)
+        return ViewTable(ref, self.lock_file, self.spark, definition.clustered_by)
+
+    # sources
+
+    def source_ref(self, key: str) -> TableRef | None:
+        """The table behind a source's key; views of the same name come first, as in a query."""
+        if key.startswith("delta.`"):
+            return path_source(("delta", key[len("delta.`") : -1].replace("``", "`")))
+        live = self.live(key)
+        if live is not None:
+            return live.ref
+        schema, name = key.split(".", 1)
+        views = {(s.lower(), n.lower()): (s, n) for s, n in self.catalog.view_names()}
+        if (schema, name) in views:
+            return self.catalog.view_ref(*views[schema, name])
+        try:
+            return self.catalog.table_ref(schema, name)
+        except (MissingError, SourceError):
+            return None
+
+    def live(self, key: str) -> LiveTable | None:
+        return None if key.startswith("delta.`") else self.catalog.live(*key.split(".", 1))
+
+    def capture(self, definition: Definition) -> None:
+        """Bring the captured logs of a view's live sources up to now."""
+        last = self.last_progress(definition)
+        found = [live for key in (last.sources if last else ()) if (live := self.live(key)) is not None]
+        if found:
+            with self.lock():
+                for live in found:
+                    self.captures.step(live)
+
+    # where views are
+
+    def last_progress(self, definition: Definition) -> Progress | None:
+        return self.progress_at(definition.schema, definition.name)
+
+    def progress_at(self, schema: str, name: str) -> Progress | None:
+        """What the newest refresh of a view said of itself."""
+        log = Log(self.catalog.view_ref(schema, name), self.spark)
+        marked = unless_gone(self.catalog, (schema, name), partial(last_commit_with_marker, log))
+        return Progress.of(marked.commit) if marked else None
+
+    def readers(self, key: str) -> dict[str, int]:
+        """The views that read a source, and the version that each is at."""
+        found = {}
+        for name in self.catalog.view_names():
+            last = self.progress_at(*name)
+            if last is not None and key in last.sources:
+                found[".".join(name)] = last.sources[key].version
+        return found
+
+    # what views are compiled to
+
+    def compiled(self, definition: Definition) -> Compiled:
+        """Compiled once, and again when the definition or a source's columns are other ones."""
+        known = self._compiled.get(definition.full_name)
+        if known is not None and self._stamp(definition, known[1]) == known[0]:
+            return known[1]
+        compiled = self._compile(definition)
+        self._compiled[definition.full_name] = (self._stamp(definition, compiled), compiled)
+        return compiled
+
+    def compiled_or_none(self, definition: Definition) -> Compiled | None:
+        """None if it cannot be compiled any more: its own refresh will say so."""
+        try:
+            return self.compiled(definition)
+        except DeltaicError:
+            return None
+
+    def compile_new(self, definition: Definition) -> Compiled:
+        """Compiles with the text in its place in the statement, so that errors point there; keeps it bare."""
+        compiled = self._compile(definition)
+        return replace(compiled, definition=replace(compiled.definition, query=definition.query.strip()))
+
+    def forget(self, full_name: str) -> None:
+        """A view is gone: names that come and go would pile up."""
+        self._compiled.pop(full_name, None)
+
+    def _compile(self, definition: Definition) -> Compiled:
+        with self.session_for(definition) as session:
+            return compile_view(definition, self.catalog, session, self.unique_of, use_rs=self.use_rs)
+
+    def _stamp(self, definition: Definition, compiled: Compiled) -> object:
+        found: list[object] = [definition.to_json()]
+        for key in compiled.sources:
+            ref = self.source_ref(key)
+            if ref is None:
+                return object()
+            snapshot = Log(ref, self.spark).snapshot()
+            unique = self.unique_of(*key.split(".", 1)) if compiled.sources[key].is_view else ()
+            found.append((key, ref, snapshot.table_id, json.loads(snapshot.schema_json), unique))
+        return found
+
+    def unique_of(self, schema: str, name: str) -> tuple[frozenset[str], ...]:
+        """The keys of a view, as its query tells now: what it reads may be another view than before."""
+        compiled = self.compiled_or_none(self.catalog.definition(schema, name))
+        return compiled.unique if compiled else ()

@@ -1,0 +1,134 @@
+"""Spark's own statements, and what those about tables mean where tables are folders."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from deltaic.app.catalogs.catalog import path_source
+from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.refresh.engine import Engine
+from deltaic.app.statements.views import check_readers
+from deltaic.app.values.names import check_name
+from deltaic.errors import ExistsError, NameProblem, SourceError, UnsupportedError
+from deltaic.sql.statements import ChangePlainView, ChangeSchema, CreateTable, DropTable, MoveTable, RenameTable
+from deltaic.store.quoting import text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_READING = frozenset(
+    ["SELECT", "WITH", "SHOW", "DESCRIBE", "DESC", "EXPLAIN", "SET", "RESET", "USE", "VALUES", "FROM", "TABLE", "LIST"]
+)
+_WRITES = re.compile(r"\b(INSERT|MERGE|UPDATE|DELETE)\b", re.IGNORECASE)
+"""What may follow WITH or FROM and writes. In a name or a text it takes the lock in vain."""
+
+
+class TableStatements:
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.catalog = engine, engine.catalog
+
+    def drop(self, statement: DropTable) -> DataFrame:
+        schema, name = self._place(statement.name)
+        if self.catalog.is_view_name(schema, name):
+            raise NameProblem(f"{schema}.{name} is a materialized view", hint="DROP MATERIALIZED VIEW takes it away.")
+        by_path = path_source(statement.name)
+        if statement.kind == "VIEW":
+            return self.spark(statement.sql)
+        with self.engine.lock():
+            check_readers(self.engine, by_path.name if by_path else f"{schema}.{name}")
+            if by_path is not None:
+                return self.spark(statement.sql)
+            if not isinstance(self.catalog, LocalCatalog):
+                return self.spark(statement.sql)
+            result = self.engine.spark.sql(statement.sql)
+            self.catalog.forget(schema, name)
+        return result
+
+    def change_schema(self, statement: ChangeSchema) -> DataFrame:
+        if not isinstance(self.catalog, LocalCatalog):
+            return self.spark(statement.sql)
+        name = statement.name[-1]
+        check_name(name, "a schema")
+        if statement.has_location:
+            raise UnsupportedError(
+                "a schema of a local warehouse is a folder of it, and has no other location",
+                hint="Tables may be elsewhere: CREATE TABLE ... USING delta LOCATION.",
+            )
+        with self.engine.lock():
+            if statement.drop:
+                self.catalog.check_empty(name)
+            result = self.engine.spark.sql(statement.sql)
+            if statement.drop:
+                self.catalog.drop_schema(name)
+            else:
+                self.catalog.make_schema(name)
+        return result
+
+    def change_plain_view(self, statement: ChangePlainView) -> DataFrame:
+        schema, name = self._place(statement.name)
+        if self.catalog.is_view_name(schema, name):
+            hint = "ALTER MATERIALIZED VIEW ... AS changes its query."
+            raise NameProblem(f"{schema}.{name} is a materialized view", hint=hint)
+        return self.spark(statement.sql)
+
+    def rename(self, statement: RenameTable) -> DataFrame:
+        schema, name = self._place(statement.name)
+        check_readers(self.engine, f"{schema}.{name}")
+        if isinstance(self.catalog, LocalCatalog):
+            raise UnsupportedError(
+                "a table of a local warehouse is named by its folder and cannot be renamed",
+                hint="CREATE TABLE new AS SELECT * FROM old, then DROP TABLE old.",
+            )
+        return self.spark(statement.sql)
+
+    def move(self, statement: MoveTable) -> None:
+        if not isinstance(self.catalog, LocalCatalog):
+            self.spark(statement.sql)
+            return
+        schema, name = self._place(statement.name)
+        if not self.catalog.is_linked(schema, name):
+            raise UnsupportedError(
+                f"{schema}.{name} is a folder of the warehouse, and has no other location",
+                hint="Close the warehouse, move the folder, open it again and CREATE TABLE ... USING delta LOCATION.",
+            )
+        with self.engine.lock():
+            self.catalog.move(schema, name, statement.location)
+
+    def create(self, statement: CreateTable) -> DataFrame:
+        schema, name = self._place(statement.name)
+        if path_source(statement.name) is None:
+            check_name(schema, "a schema")
+            check_name(name, "a table")
+        if self.catalog.is_view_name(schema, name):
+            raise ExistsError(f"{schema}.{name} is already a materialized view")
+        sql = statement.before + statement.after
+        if not isinstance(self.catalog, LocalCatalog):
+            return self.spark(sql)
+        with self.engine.lock():
+            if self.catalog.lost_its_folder(schema, name):
+                self.catalog.let_go(schema, name)
+            if statement.has_location:
+                result = self.engine.spark.sql(sql)
+                with suppress(SourceError):  # one that is not Delta's is in Spark's catalog only
+                    self.catalog.link(schema, name, self.catalog.spark_location(schema, name))
+                return result
+            location = text_literal(str(self.catalog.folder(schema, name)))
+            with self.catalog.making_table(schema, name):
+                return self.engine.spark.sql(f"{statement.before} LOCATION {location} {statement.after}")
+
+    def spark(self, sql: str) -> DataFrame:
+        """Spark's own statement; one that may write holds the lock while it does."""
+        word = sql.lstrip(" \t\r\n(").split(None, 1)[0].upper() if sql.strip() else ""
+        if word in _READING and not (word in ("WITH", "FROM") and _WRITES.search(sql)):
+            return self.engine.spark.sql(sql)
+        with self.engine.lock():
+            return self.engine.spark.sql(sql)
+
+    def _place(self, parts: tuple[str, ...]) -> tuple[str, str]:
+        """Schema and name of a table; a name that would climb out of its folder is refused."""
+        schema, name = (parts[-2] if len(parts) > 1 else self.catalog.current_schema()), parts[-1]
+        if path_source(parts) is None and any(c in schema + name for c in "/\\\0"):
+            raise NameProblem(f"{name!r} cannot be the name of a table")
+        return schema, name

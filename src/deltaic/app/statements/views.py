@@ -1,0 +1,88 @@
+"""CREATE, ALTER and DROP of materialized views. Nothing is changed before everything that can be refused has been."""
+
+from __future__ import annotations
+
+from deltaic.app.catalogs.catalog import KEPT_DELTA
+from deltaic.app.refresh.contest import again_if_beaten, contested
+from deltaic.app.refresh.engine import Engine
+from deltaic.app.statements.altering import alteration, altered_definition
+from deltaic.app.statements.making import check_circle, check_policy, materialize, new_definition
+from deltaic.app.statements.programs import with_query
+from deltaic.errors import ConcurrentRefresh, DependencyError, ExistsError, MissingError, SourceError
+from deltaic.sql.statements import AlterView, CreateView, DropView
+from deltaic.store.view import TRY_AGAIN
+
+
+def check_readers(engine: Engine, full_name: str) -> None:
+    """What a view reads stays."""
+    readers = engine.readers(full_name.lower())
+    if readers:
+        raise DependencyError(
+            f"{full_name} is read by {', '.join(readers)}", hint="Drop those materialized views first."
+        )
+
+
+class ViewStatements:
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.catalog = engine, engine.catalog
+
+    def create(self, statement: CreateView) -> None:
+        own = self.catalog.qualified(statement.name)
+        try:
+            again_if_beaten(lambda: self._created(statement))
+        except ExistsError:
+            if not statement.if_not_exists or self.catalog.is_gone(*own):
+                raise  # else somebody was faster
+
+    def _created(self, statement: CreateView) -> None:
+        with self.engine.lock():
+            schema, name = self.catalog.qualified(statement.name)
+            there = self.catalog.exists(schema, name)
+            if there is not None and statement.if_not_exists:
+                return
+            if there is not None and not (statement.or_replace and there == "a materialized view"):
+                raise ExistsError(
+                    f"{schema}.{name} is already {there}",
+                    hint="Use IF NOT EXISTS, or CREATE OR REPLACE for a materialized view.",
+                )
+            self.catalog.check_seen(schema, name)
+            definition = new_definition(self.engine, with_query(self.engine, statement))
+            try:
+                materialize(self.engine, definition, statement.properties, replacing=there is not None)
+            except (MissingError, SourceError) as problem:
+                if there is None or not self.catalog.is_gone(schema, name):
+                    raise
+                raise ConcurrentRefresh(f"{schema}.{name} was dropped meanwhile", hint=TRY_AGAIN) from problem
+
+    def alter(self, statement: AlterView) -> None:
+        contested(self.catalog, self.catalog.qualified(statement.name), lambda: self._altered(statement))
+
+    def _altered(self, statement: AlterView) -> None:
+        with self.engine.lock():
+            statement = with_query(self.engine, statement)
+            schema, name = self.catalog.qualified(statement.name)
+            old = self.catalog.definition(schema, name)
+            altering = alteration(self.engine, old, statement.query)
+            check_policy(altering.new)
+            check_circle(self.engine, altering.new)
+            if not altering.run():
+                materialize(self.engine, altered_definition(old, statement.query), None, replacing=True, old=old)
+
+    def drop(self, statement: DropView) -> None:
+        with self.engine.lock():
+            schema, name = self.catalog.qualified(statement.name)
+            try:
+                schema, name = self.catalog.found(schema, name)
+            except MissingError:
+                if statement.if_exists:
+                    return
+                raise
+            check_readers(self.engine, f"{schema}.{name}")
+            self.catalog.unregister(schema, name)
+            # The view itself goes last: killed before, it is still there, and without a kept delta begins one anew.
+            self.catalog.discard_hidden(KEPT_DELTA, schema, name)
+            self.catalog.remove(schema, name)
+            # Whoever refreshed or propagated it meanwhile may have made these anew.
+            self.catalog.discard_hidden(KEPT_DELTA, schema, name)
+            self.catalog.register(schema, name)
+            self.engine.forget(f"{schema}.{name}")
