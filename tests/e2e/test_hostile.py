@@ -13,7 +13,7 @@ import pytest
 
 import deltaic
 from deltaic import Warehouse
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote, text_literal
 from deltaic.app.catalogs.live import LiveTable
 from deltaic.app.values.definition import PROPERTY
 from deltaic.errors import (
@@ -26,7 +26,6 @@ from deltaic.errors import (
 )
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.table import PostgresTable, Server
-from deltaic.store.quoting import text_literal
 from tests.e2e.conftest import report_of, rows
 from tests.store.postgres_server import PASSWORD, Database, postgres
 

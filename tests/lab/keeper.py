@@ -4,9 +4,9 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.keys import Declared, Reference
 from deltaic.algebra.nodes import SHOWN, Aggregate, Field, Join, JoinKind, Scan, ScanColumn, State
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Reason
 from deltaic.algebra.trees import sources, walk
 from deltaic.delta.common import Columns, Shape, shapes

@@ -1,7 +1,7 @@
 """Timed deltas on DuckDB: any interval of one moves a view from one time to the other (definition 4.2)."""
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Scan, State
+from deltaic.algebra.quoting import quote
 from deltaic.delta.timed import TIME, Timed, timed, why_not_timed
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.maintain import Maintenance

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote, text_literal
 from deltaic.app.values.definition import Definition
 from deltaic.errors import ParseError
 from deltaic.plan.choose import choose
@@ -18,7 +18,6 @@ from deltaic.sql.parse import Text, parse_query
 from deltaic.sql.parse_statement import parse_statement
 from deltaic.sql.reading import check_reading
 from deltaic.sql.statements import CreateView
-from deltaic.store.quoting import text_literal
 from tests.sql.whole_numbers import WholeNumbers
 
 NASTY = "'\"`\\;-/*+(){}#$%\n\r\0\t\x0b\x0c\x1c\x85\u2028\u2029\ud7ff é, AS"

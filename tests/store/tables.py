@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from deltaic.algebra.quoting import quote_list
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.change import COUNT, ChangePlan, read_change_rs
 from deltaic.store.log import Log
-from deltaic.store.quoting import quoted_list
 from deltaic.store.table import TableRef, table_at
 
 
@@ -72,7 +72,7 @@ def change_rows(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequen
 
 
 def change_by_rs(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequence[str]) -> DataFrame:
-    shape = spark.sql(f"SELECT {quoted_list(columns)}, 1L AS {COUNT} FROM {log.ref.relation}").schema
+    shape = spark.sql(f"SELECT {quote_list(columns)}, 1L AS {COUNT} FROM {log.ref.relation}").schema
     return arrow_to_spark(spark, read_change_rs(log.ref, plan.kind, plan.after, plan.upto, columns), shape)
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from deltaic.algebra.quoting import quote
 from deltaic.errors import HistoryGone
 from deltaic.spark.session import forked
 from deltaic.store.change import ChangePlan, is_history_gone, plan_change, read_change_rs
 from deltaic.store.log import Log
-from deltaic.store.quoting import quoted
 from deltaic.store.table import table_at, table_named
 from tests.store.tables import change_rows, difference, make_table, netted, rows_at, subtracted
 
@@ -270,14 +270,14 @@ def test_a_column_called_like_spark_s_own(spark: SparkSession, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["we ird", "qu'ote", "ünï", "ba`ck", "pct%20x", "h#q?", "dot.ted"])
 @pytest.mark.parametrize("feed", [True, False])
 def test_odd_folders_and_columns(spark: SparkSession, tmp_path: Path, name: str, feed: bool) -> None:
-    columns = f"{quoted(name)} BIGINT, v INT, p STRING"
+    columns = f"{quote(name)} BIGINT, v INT, p STRING"
     more = ", 'delta.columnMapping.mode' = 'name'"
     log = make_table(spark, tmp_path / name, columns, feed=feed, more=more)
     do(
         spark,
         log,
         "INSERT INTO {t} VALUES (1, 1, 'a'), (2, 2, 'b')",
-        f"DELETE FROM {{t}} WHERE {quoted(name)} = 1",
+        f"DELETE FROM {{t}} WHERE {quote(name)} = 1",
     )
     for allow_rs in (True, False):
         plan = plan_change(log, 0, 2, [name, "p"], allow_rs=allow_rs)

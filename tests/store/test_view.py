@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from deltaic.algebra.quoting import quote
 from deltaic.errors import ConcurrentRefresh, DeltaicError, ExistsError, UnsupportedError
 from deltaic.spark.session import forked
 from deltaic.store import rs_write
@@ -22,7 +23,6 @@ from deltaic.store.arrow import arrow_schema, arrow_to_spark
 from deltaic.store.change import is_history_gone
 from deltaic.store.commit import Commit
 from deltaic.store.progress import Progress, SourceState
-from deltaic.store.quoting import quoted
 from deltaic.store.table import table_at
 from deltaic.store.view import ViewTable
 from deltaic.store.write_sql import OP
@@ -163,7 +163,7 @@ def check_random_artifacts(spark: SparkSession, tmp_path: Path, seed: int, steps
     types = [chance.choice(KEY_TYPES) for _ in range(width)]
     types += [chance.choice(list(POOLS)) for _ in range(5 - width)]
     key = names[:width]
-    casts = [f"CAST(NULL AS {kind}) AS {quoted(name)}" for kind, name in zip(types, names, strict=True)]
+    casts = [f"CAST(NULL AS {kind}) AS {quote(name)}" for kind, name in zip(types, names, strict=True)]
     options: dict[str, Any] = {"properties": {"delta.enableDeletionVectors": chance.choice(["true", "false"])}}
     twins = [make_view(spark, tmp_path / side, f"SELECT {', '.join(casts)} LIMIT 0", **options) for side in ("s", "r")]
     expected: Counter[Row] = Counter()

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from deltaic.store.quoting import quoted, rs_quoted, text_literal
+from deltaic.algebra.quoting import double_quoted, quote, text_literal
 from deltaic.store.write_sql import append_sql, create_sql, merge_sql, overwrite_sql
 
 
 def test_nothing_escapes_from_a_name_or_a_text() -> None:
-    assert quoted("a`b; DROP") == "`a``b; DROP`"
+    assert quote("a`b; DROP") == "`a``b; DROP`"
     assert text_literal("it's \\") == "'it\\'s \\\\'"
     assert text_literal("${spark.app.name}") == "'$\\{spark.app.name}'"
-    assert rs_quoted('a"b') == '"a""b"'
+    assert double_quoted('a"b') == '"a""b"'
 
 
 def test_replace_by_key() -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import deltaic
 from deltaic import Report, Warehouse
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs import session as session_catalog
 from deltaic.app.catalogs.folders import is_table
 from deltaic.errors import ConcurrentRefresh, ExistsError, MissingError, SourceError, TimeError

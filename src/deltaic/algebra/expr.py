@@ -10,15 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import NotLowered, too_large
 
 LONGEST = 100_000
 """Parts that an expression may have: a name that stands for another twice, and that for a third, doubles them."""
-
-
-def quote(name: str) -> str:
-    """An identifier as Spark SQL reads it, whatever characters it holds."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from deltaic.algebra.expr import Col, Expr, col, join_parts, quote, text
+from deltaic.algebra.expr import Col, Expr, col, join_parts, text
 from deltaic.algebra.nodes import Aggregate, Filter, Item, Node, Project, UnionAll, Window
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
 from deltaic.algebra.trees import keep, null_item, walk, with_inputs
 from deltaic.plan.carrying import carried_up, origin

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from deltaic.algebra.canonical import canonical
-from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_equal, quote, text
+from deltaic.algebra.expr import Expr, col, conjunction, join_parts, null_safe_equal, text
 from deltaic.algebra.nodes import (
     WEIGHT,
     Aggregate,
@@ -23,6 +23,7 @@ from deltaic.algebra.nodes import (
     State,
     UnionAll,
 )
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.recursion import Component, Predicate, column
 from deltaic.algebra.trees import keep, pass_through
 from deltaic.delta.dred import AlteredRules, Dred, Leaf, Of, Place, Round, matching, own_leaf, predicate_ref

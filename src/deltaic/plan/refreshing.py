@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Near, Node, Scan, State
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.recursion import PREFIX
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.trees import walk, with_leaves

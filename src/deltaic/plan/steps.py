@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Near, Node, Scan, State
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.recursion import PREFIX
 from deltaic.delta.common import Shape
 from deltaic.delta.rules import Stage, ViewCounts

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 
 
 def canonical(sql: str, kind: DataType) -> str:

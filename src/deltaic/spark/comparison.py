@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.plan.comparing import How
 from deltaic.spark.canonical import canonical, numbers, skeleton
 

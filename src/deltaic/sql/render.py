@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import singledispatchmethod
 
-from deltaic.algebra.expr import Expr, col, quote
+from deltaic.algebra.expr import Expr, col
 from deltaic.algebra.nodes import (
     WEIGHT,
     Aggregate,
@@ -27,6 +27,7 @@ from deltaic.algebra.nodes import (
     Values,
     Window,
 )
+from deltaic.algebra.quoting import quote
 
 
 def render(node: Node, relation: Callable[[Scan], str]) -> str:

@@ -20,13 +20,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaic.algebra.quoting import quote, quote_list, text_literal
 from deltaic.errors import HistoryGone, SourceError
 from deltaic.store import rs
 from deltaic.store.arrow import without_views
 from deltaic.store.commit import Commit, FileAction
 from deltaic.store.diff import differing_files, reads_only
 from deltaic.store.log import Log
-from deltaic.store.quoting import quoted, quoted_list, text_literal
 from deltaic.store.state import read_difference_rs, why_no_rs_state
 from deltaic.store.table import Snapshot, TableRef, data_of
 
@@ -130,22 +130,22 @@ def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str], snap
         function, name = ("table_changes_by_path", ref.path)
     sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1L ELSE -1L END"
     texts = [field["name"] for field in snapshot.fields if field["type"] == "string" and field["name"] in columns]
-    only = [quoted(snapshot.shown)] if snapshot.shown else []
+    only = [quote(snapshot.shown)] if snapshot.shown else []
     only += [_all_utf8(texts)] if texts else []
     feed = f"{function}({text_literal(name)}, {after + 1}, {upto})" + (f" WHERE {' AND '.join(only)}" if only else "")
-    return f"SELECT {_selected(columns)}{sign} AS {quoted(COUNT)} FROM {feed}"
+    return f"SELECT {_selected(columns)}{sign} AS {quote(COUNT)} FROM {feed}"
 
 
 def _all_utf8(columns: Sequence[str]) -> str:
     """Of a text that is not UTF-8 Spark's feed has another, with U+FFFD for its odd bytes. One with U+FFFD may be such
     a text; the refresh then reads the files themselves."""
-    odd = " OR ".join(f"contains({quoted(column)}, '\ufffd')" for column in columns)
+    odd = " OR ".join(f"contains({quote(column)}, '\ufffd')" for column in columns)
     return f"CASE WHEN {odd} THEN raise_error({text_literal(rs.MAYBE_NOT_TEXT)}) ELSE TRUE END"
 
 
 def _selected(columns: Sequence[str]) -> str:
     """Columns with a comma after each: a query may need none of them, only how many rows there are."""
-    return f"{quoted_list(columns)}, " if columns else ""
+    return f"{quote_list(columns)}, " if columns else ""
 
 
 def _why_no_feed(log: Log, after: int, commits: Sequence[Commit]) -> str | None:
@@ -279,10 +279,10 @@ def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], rea
     after, upto = commits[0].version - 1, commits[-1].version
     difference = differing_files(commits)
     shown = log.snapshot(upto).shown
-    only = f" AND {quoted(shown)}" if shown else ""
+    only = f" AND {quote(shown)}" if shown else ""
     sides = [(upto, 1, difference.new), (after, -1, log.described(difference.old, after))]
     selects = [
-        f"SELECT {_selected(columns)}{sign}L AS {quoted(COUNT)} FROM {log.ref.as_of(version)} "
+        f"SELECT {_selected(columns)}{sign}L AS {quote(COUNT)} FROM {log.ref.as_of(version)} "
         f"WHERE {reads_only(files, log.snapshot(version))}{only}"
         for version, sign, files in sides
         if files

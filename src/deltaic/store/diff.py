@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deltaic.algebra.quoting import quote, text_literal
 from deltaic.store.commit import Commit, FileAction
-from deltaic.store.quoting import quoted, text_literal
 from deltaic.store.table import Snapshot, physical_name
 
 
@@ -107,7 +107,7 @@ def _by_partition(files: Sequence[FileAction], snapshot: Snapshot) -> Iterator[s
             continue
         values = {(file.partition or {})[key] for file in files}
         if len(values) <= _PRUNED_FILES:
-            yield _any_of(f"{quoted(name)} <=> {_partition_literal(value, kind)}" for value in sorted(values, key=str))
+            yield _any_of(f"{quote(name)} <=> {_partition_literal(value, kind)}" for value in sorted(values, key=str))
 
 
 def _partition_literal(value: str | None, kind: str) -> str:
@@ -130,7 +130,7 @@ def _by_range(files: Sequence[FileAction], snapshot: Snapshot) -> Iterator[str]:
         ranges = [_range(field, one) for one in stats]
         if found < _PRUNED_COLUMNS and ranges and all(ranges):
             found += 1
-            name = quoted(field["name"])
+            name = quote(field["name"])
             within = [f"{name} BETWEEN {low} AND {high}" for low, high in _known(ranges)]
             yield _any_of([f"{name} IS NULL", *within])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 
 MOST = 1_000
 """More values than this are written as a range."""

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties, write_deltalake
 
+from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import ConcurrentRefresh
 from deltaic.store import rs
 from deltaic.store.arrow import conform
-from deltaic.store.quoting import rs_quoted
 from deltaic.store.table import Snapshot, physical_name
 from deltaic.store.write_sql import OP
 
@@ -178,18 +178,18 @@ def _merge(
     transaction: Transaction,
 ) -> bool:
     """Whether there was anything to commit. To DataFusion IS NOT DISTINCT FROM binds weaker than AND."""
-    equal = [f"(t.{rs_quoted(name)} IS NOT DISTINCT FROM s.{rs_quoted(name)})" for name in key]
+    equal = [f"(t.{double_quoted(name)} IS NOT DISTINCT FROM s.{double_quoted(name)})" for name in key]
     before = table.version()
     merger = table.merge(
         artifact,
-        " AND ".join([f"(s.{rs_quoted(OP)} = -1)", *equal]),
+        " AND ".join([f"(s.{double_quoted(OP)} = -1)", *equal]),
         source_alias="s",
         target_alias="t",
         writer_properties=_writer(table),
         commit_properties=transaction.properties(),
     )
-    values = {rs_quoted(name): f"s.{rs_quoted(name)}" for name in columns}
-    merger.when_matched_delete().when_not_matched_insert(values, f"s.{rs_quoted(OP)} = 1").execute()
+    values = {double_quoted(name): f"s.{double_quoted(name)}" for name in columns}
+    merger.when_matched_delete().when_not_matched_insert(values, f"s.{double_quoted(OP)} = 1").execute()
     return table.version() > before
 
 

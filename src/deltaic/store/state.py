@@ -13,10 +13,10 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
+from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import SourceError
 from deltaic.store import rs
 from deltaic.store.log import Log
-from deltaic.store.quoting import rs_quoted
 from deltaic.store.table import TableRef
 
 STATE_ROWS = 500_000
@@ -66,26 +66,26 @@ def read_state_rs(
 ) -> pa.Table:
     """These columns of a version, each under the name beside it; of the rows that are shown, if some are not; `only` of
     those that have a number in a column."""
-    where = f" WHERE {rs_quoted(shown)}" if shown else ""
+    where = f" WHERE {double_quoted(shown)}" if shown else ""
     if only is not None:
-        where = f" WHERE {rs_quoted(only[0])} = {only[1]}"
+        where = f" WHERE {double_quoted(only[0])} = {only[1]}"
     return _asked(f"SELECT {_wanted(columns)} FROM state{where}", state=(ref, version))
 
 
 def _wanted(columns: Mapping[str, str]) -> str:
-    return ", ".join(f"{rs_quoted(name)} AS {rs_quoted(given)}" for name, given in columns.items())
+    return ", ".join(f"{double_quoted(name)} AS {double_quoted(given)}" for name, given in columns.items())
 
 
 def read_difference_rs(
     ref: TableRef, old: int, new: int, columns: Sequence[str], count: str, shown: str | None
 ) -> pa.Table:
     """What two versions do not share, each row counted 1 or -1."""
-    where = f" WHERE {rs_quoted(shown)}" if shown else ""
-    wanted = ", ".join(rs_quoted(name) for name in columns)
+    where = f" WHERE {double_quoted(shown)}" if shown else ""
+    wanted = ", ".join(double_quoted(name) for name in columns)
     both = f"SELECT {wanted}, 1 AS __deltaic_sign FROM present{where} UNION ALL SELECT {wanted}, -1 FROM past{where}"
     netted = f"SELECT {wanted}, sum(__deltaic_sign) AS __deltaic_sum FROM ({both}) GROUP BY {wanted}"
     repeated = f"SELECT *, unnest(range(0, abs(__deltaic_sum))) AS __deltaic_copy FROM ({netted})"
-    sign = f"CASE WHEN __deltaic_sum > 0 THEN 1 ELSE -1 END AS {rs_quoted(count)}"
+    sign = f"CASE WHEN __deltaic_sum > 0 THEN 1 ELSE -1 END AS {double_quoted(count)}"
     return _asked(f"SELECT {wanted}, {sign} FROM ({repeated})", present=(ref, new), past=(ref, old))
 
 
@@ -93,12 +93,12 @@ def read_counts_rs(
     ref: TableRef, version: int, marker: str, keys: Sequence[str], names: Sequence[str], only_true: bool
 ) -> pa.Table | None:
     """Per key, how many rows have a true and how many a false marker, under `names`; None if keys are too many."""
-    sign = f"CASE WHEN {rs_quoted(marker)} THEN 1 ELSE 0 END"
-    values = [*(map(rs_quoted, keys) if keys else ("CAST(0 AS INT)",)), sign, f"1 - {sign}"]
-    each = ", ".join(f"{value} AS {rs_quoted(name)}" for value, name in zip(values, names, strict=True))
-    where = rs_quoted(marker) if only_true else f"{rs_quoted(marker)} IS NOT NULL"
-    groups = ", ".join(map(rs_quoted, names[:-2]))
-    sums = ", ".join(f"sum({rs_quoted(name)}) AS {rs_quoted(name)}" for name in names[-2:])
+    sign = f"CASE WHEN {double_quoted(marker)} THEN 1 ELSE 0 END"
+    values = [*(map(double_quoted, keys) if keys else ("CAST(0 AS INT)",)), sign, f"1 - {sign}"]
+    each = ", ".join(f"{value} AS {double_quoted(name)}" for value, name in zip(values, names, strict=True))
+    where = double_quoted(marker) if only_true else f"{double_quoted(marker)} IS NOT NULL"
+    groups = ", ".join(map(double_quoted, names[:-2]))
+    sums = ", ".join(f"sum({double_quoted(name)}) AS {double_quoted(name)}" for name in names[-2:])
     rows = f"SELECT {each} FROM state WHERE {where}"
     answer = _asked(
         f"SELECT {groups}, {sums} FROM ({rows}) GROUP BY {groups} LIMIT {ANSWER_ROWS + 1}", state=(ref, version)
@@ -108,7 +108,7 @@ def read_counts_rs(
 
 def read_interval_rs(ref: TableRef, version: int, columns: Sequence[str], time: str, after: int, upto: int) -> pa.Table:
     """The rows whose time is in an interval."""
-    within = f"{rs_quoted(time)} > {after} AND {rs_quoted(time)} <= {upto}"
+    within = f"{double_quoted(time)} > {after} AND {double_quoted(time)} <= {upto}"
     return _asked(f"SELECT {_wanted({name: name for name in columns})} FROM state WHERE {within}", state=(ref, version))
 
 

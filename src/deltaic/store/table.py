@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltaic.algebra.nodes import SHOWN
+from deltaic.algebra.quoting import quote
 from deltaic.errors import SourceError
 from deltaic.store import rs
-from deltaic.store.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +130,7 @@ def features(min_reader: int, min_writer: int, named: Sequence[str]) -> frozense
 def table_at(path: str | Path, name: str | None = None) -> TableRef:
     """The Delta table in a folder of this machine; it need not exist yet."""
     absolute = str(Path(path).absolute())
-    return TableRef(name or absolute, f"delta.{quoted(absolute)}", absolute)
+    return TableRef(name or absolute, f"delta.{quote(absolute)}", absolute)
 
 
 def table_named(spark: SparkSession, parts: Sequence[str]) -> TableRef:
@@ -139,7 +139,7 @@ def table_named(spark: SparkSession, parts: Sequence[str]) -> TableRef:
     Its folder is taken as local only if the log found there is that table's: the session may run on
     another machine that has a folder of the same name.
     """
-    relation = ".".join(quoted(part) for part in parts)
+    relation = ".".join(quote(part) for part in parts)
     name = ".".join(parts)
     detail = describe_detail(spark, name, relation)
     path = _local_folder(detail["location"], detail["id"])

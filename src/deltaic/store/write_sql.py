@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from deltaic.store.quoting import quoted, quoted_list, text_literal
+from deltaic.algebra.quoting import quote, quote_list, text_literal
 
 OP = "__deltaic_op"
 """The column of an artifact that says what to do with its row."""
@@ -42,8 +42,8 @@ def create_sql(
     pairs = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in told.items())
     clauses = [
         f"CREATE {'OR REPLACE ' if replace else ''}TABLE {relation} USING delta",
-        f"PARTITIONED BY ({quoted_list(partition_by)})" if partition_by else "",
-        f"CLUSTER BY ({quoted_list(cluster_by)})" if cluster_by else "",
+        f"PARTITIONED BY ({quote_list(partition_by)})" if partition_by else "",
+        f"CLUSTER BY ({quote_list(cluster_by)})" if cluster_by else "",
         f"LOCATION {text_literal(location)}" if location else "",
         f"COMMENT {text_literal(comment)}" if comment else "",
         f"TBLPROPERTIES ({pairs})",
@@ -54,13 +54,13 @@ def create_sql(
 
 def append_sql(relation: str, artifact: str, columns: Sequence[str]) -> str:
     """For an artifact that takes nothing out."""
-    listed = quoted_list(columns)
-    return f"INSERT INTO {relation} ({listed})\nSELECT {listed} FROM {artifact} WHERE {quoted(OP)} = 1"
+    listed = quote_list(columns)
+    return f"INSERT INTO {relation} ({listed})\nSELECT {listed} FROM {artifact} WHERE {quote(OP)} = 1"
 
 
 def overwrite_sql(relation: str, query: str, columns: Sequence[str]) -> str:
     """All of the table's rows for others; the table's definition stays."""
-    listed = quoted_list(columns)
+    listed = quote_list(columns)
     return f"INSERT OVERWRITE {relation} ({listed})\nSELECT {listed} FROM ({query})"
 
 
@@ -74,13 +74,13 @@ def merge_sql(relation: str, artifact: str, key: Sequence[str], columns: Sequenc
 
     A row to put in matches nothing, since only rows to take out are matched; so duplicates are all put in.
     """
-    target, source = quoted(_TARGET), quoted(_SOURCE)
-    equal = [f"{target}.{quoted(name)} <=> {source}.{quoted(name)}" for name in key]
-    on = " AND ".join([f"{source}.{quoted(OP)} = -1", *equal])
+    target, source = quote(_TARGET), quote(_SOURCE)
+    equal = [f"{target}.{quote(name)} <=> {source}.{quote(name)}" for name in key]
+    on = " AND ".join([f"{source}.{quote(OP)} = -1", *equal])
     return (
         f"MERGE INTO {relation} AS {target} USING {artifact} AS {source}\n"
         f"ON {on}\n"
         f"WHEN MATCHED THEN DELETE\n"
-        f"WHEN NOT MATCHED AND {source}.{quoted(OP)} = 1 THEN INSERT ({quoted_list(columns)})\n"
-        f"VALUES ({quoted_list(columns, source)})"
+        f"WHEN NOT MATCHED AND {source}.{quote(OP)} = 1 THEN INSERT ({quote_list(columns)})\n"
+        f"VALUES ({quote_list(columns, source)})"
     )

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, StringType
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Node
 from deltaic.algebra.prune import prune
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.types import is_exact_key

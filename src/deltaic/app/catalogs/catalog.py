@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote, text_literal
 from deltaic.app.catalogs.live import LiveTable
 from deltaic.app.values.definition import Definition, definition_in
 from deltaic.app.values.names import RESERVED, check_name
@@ -27,7 +27,6 @@ from deltaic.errors import (
 )
 from deltaic.spark.session import literally
 from deltaic.store.log import Log
-from deltaic.store.quoting import text_literal
 from deltaic.store.table import TableRef, table_at
 from deltaic.store.view import with_settings
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT
+from deltaic.algebra.quoting import quote
 from deltaic.errors import CaptureLost, ConfigurationError, HistoryGone
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pyspark.errors import PySparkException
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote, text_literal
 from deltaic.app.catalogs.catalog import CAPTURED
 from deltaic.app.catalogs.folders import is_table, put_back, set_aside
 from deltaic.app.catalogs.live import ENDING, LiveTable
@@ -29,7 +29,6 @@ from deltaic.errors import (
 )
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log
-from deltaic.store.quoting import text_literal
 from deltaic.store.table import first_line, table_named
 
 if TYPE_CHECKING:

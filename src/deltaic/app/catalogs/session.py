@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import Catalog, is_plain
 from deltaic.app.catalogs.folders import is_table
 from deltaic.app.values.names import RESERVED

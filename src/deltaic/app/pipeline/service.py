@@ -8,12 +8,12 @@ commits, so the service may be stopped and started anywhere, and of two that wor
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Event
 
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.live import grown
 from deltaic.app.pipeline.pipeline import Pipeline
 from deltaic.app.refresh.engine import Engine
@@ -168,5 +168,4 @@ def _told(report: Report) -> str:
 
 
 def _quoted(full_name: str) -> str:
-    schema, name = full_name.split(".", 1)
-    return f"`{schema}`.`{re.sub('`', '``', name)}`"
+    return ".".join(map(quote, full_name.split(".", 1)))

@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType
 from sqlglot import exp
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.keys import Declared, Reference, keys
 from deltaic.algebra.nodes import Node, Scan
 from deltaic.algebra.prune import prune
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
 from deltaic.algebra.recursion import PREFIX, Component
 from deltaic.algebra.trees import sources as sources_of

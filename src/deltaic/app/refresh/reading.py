@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT, Node, Scan
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.live import LiveTable
 from deltaic.app.refresh.decide import few
 from deltaic.app.refresh.desk import Desk

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pyspark.errors import PySparkException
 from sqlglot import exp
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Node
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Code, NotLowered, Reason
 from deltaic.algebra.recursion import Component, Predicate, as_predicate, column
 from deltaic.delta.dred import Of, relation_of

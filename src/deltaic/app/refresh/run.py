@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT, Apply
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.trees import walk
 from deltaic.app.catalogs.live import Captures, LiveStates
 from deltaic.app.refresh.compile import Compiled

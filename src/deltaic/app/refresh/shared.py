@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.delta.common import Columns, Shape
 from deltaic.spark.session import is_connect
 from deltaic.store.change import COUNT, plan_change, read_change_rs

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import Field
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import Catalog, path_source
 from deltaic.app.catalogs.live import LiveTable
 from deltaic.errors import (

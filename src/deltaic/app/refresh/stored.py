@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.refresh.compile import Compiled, pinned_text
 from deltaic.app.refresh.why_full import TABLE, digest

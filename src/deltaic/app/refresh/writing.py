@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.app.refresh.desk import Desk
 from deltaic.app.refresh.stored import with_depth
 from deltaic.app.values.report import Reduced

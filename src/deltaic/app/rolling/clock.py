@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 from pyspark.errors import PySparkException
 
+from deltaic.algebra.quoting import text_literal
 from deltaic.app.catalogs.catalog import KEPT_DELTA, TIMES
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.engine import Engine
@@ -20,7 +21,6 @@ from deltaic.errors import ConfigurationError, SourceError, TimeError
 from deltaic.spark.session import forked
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
-from deltaic.store.quoting import text_literal
 from deltaic.store.times import Order, TimesTable
 from deltaic.store.view import ViewTable
 

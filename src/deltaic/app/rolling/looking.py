@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.live import LiveStates
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.engine import Engine

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from deltaic.algebra.expr import quote
 from deltaic.algebra.nodes import WEIGHT, Aggregate, Join, JoinKind, Node, Project, Ref, Scan
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.recursion import Predicate
 from deltaic.algebra.trees import walk
 from deltaic.app.values.settings import Settings

@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from deltaic.algebra.quoting import text_literal
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.stored import own_properties
 from deltaic.app.statements.making import materialize, new_definition
@@ -15,7 +16,6 @@ from deltaic.app.values.definition import Definition
 from deltaic.errors import ExistsError
 from deltaic.sql.datalog.to_sql import ViewQuery, view_queries, view_query
 from deltaic.sql.statements import AlterView, CreateView, DropView
-from deltaic.store.quoting import text_literal
 
 PROPERTY = "deltaic.datalog"
 """The text of the program that a view was made of: only such a view may be altered by another program."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import path_source
 from deltaic.app.pipeline.status import history_of, views_of
 from deltaic.app.refresh.engine import Engine

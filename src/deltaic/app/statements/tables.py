@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from deltaic.algebra.quoting import text_literal
 from deltaic.app.catalogs.catalog import path_source
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.engine import Engine
@@ -13,7 +14,6 @@ from deltaic.app.statements.views import check_readers
 from deltaic.app.values.names import check_name
 from deltaic.errors import ExistsError, NameProblem, SourceError, UnsupportedError
 from deltaic.sql.statements import ChangePlainView, ChangeSchema, CreateTable, DropTable, MoveTable, RenameTable
-from deltaic.store.quoting import text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -49,7 +49,7 @@ def check(
 
 
 def _checked(wh: Warehouse, names: list[str], sample: int | None, rows: int) -> list[Check]:
-    from deltaic.algebra.expr import quote
+    from deltaic.algebra.quoting import quote
     from deltaic.app.care.repairing import views_to_check
     from deltaic.app.pipeline.progress_bar import progress_bar
 

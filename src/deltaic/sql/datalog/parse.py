@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from lark import Token, Tree
 
+from deltaic.algebra.quoting import text_literal
 from deltaic.errors import DatalogError, ParseError, Position, UnsupportedError
 from deltaic.sql.datalog.grammar import AGGREGATES, parse_tree, place_of
 from deltaic.sql.datalog.program import (
@@ -288,10 +289,3 @@ def _refuse_dotted(token: Token) -> NoReturn:
 
 def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text)
-
-
-def text_literal(text: str) -> str:
-    """A text as Spark SQL writes it, in one line, and not with a ${name}: in its place Spark would put a setting."""
-    for char, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\r", "\\r"), ("${", "$\\{")):
-        text = text.replace(char, escaped)
-    return f"'{text}'"

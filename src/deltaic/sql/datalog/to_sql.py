@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from deltaic.algebra.expr import quote
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.recursion import components, is_recursive
 from deltaic.errors import DatalogError, Position
 from deltaic.sql.datalog.check import Checked, Derived

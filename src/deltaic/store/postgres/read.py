@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from deltaic.algebra.quoting import double_quoted, quote
 from deltaic.errors import ConfigurationError, SourceError
 from deltaic.store.postgres.server import problems_of
 from deltaic.store.postgres.snapshot import Visibility, end_of_records, lsn_number
 from deltaic.store.postgres.table import PATIENT, PostgresTable, Retry, Server, connect, describe
 from deltaic.store.postgres.texts import PLACE, among, chosen_of, jdbc_source
 from deltaic.store.postgres.types import Column, to_arrow
-from deltaic.store.quoting import quoted
-from deltaic.store.quoting import rs_quoted as pg_quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +135,7 @@ class LiveRead:
         present = self._columns(table)
         chosen = chosen_of(present, table, columns)
         where = "" if keys is None else f" WHERE {among(present, table, keys)}"
-        names = ", ".join(pg_quoted(column.name) for column in chosen)
+        names = ", ".join(double_quoted(column.name) for column in chosen)
         query = f"COPY (SELECT {names} FROM ONLY {table.relation}{where}) TO STDOUT"
         with problems_of(self.server):
             return self._copied(table, chosen, query)
@@ -191,7 +190,7 @@ class LiveRead:
         rows = spark.read.jdbc(
             self._url(), jdbc_source(table, chosen), predicates=self._ranges(table, partitions), properties=options
         )
-        named = ((quoted(column.name), column.spark) for column in chosen)
+        named = ((quote(column.name), column.spark) for column in chosen)
         return rows.selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, kind in named))
 
     def _url(self) -> str:

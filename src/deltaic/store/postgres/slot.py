@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import CaptureLost, ConcurrentRefresh, ExistsError, SourceError
 from deltaic.store.postgres import pgoutput
 from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows, broken, since_1970
@@ -20,7 +21,6 @@ from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.server import Server, driver, problems_of
 from deltaic.store.postgres.snapshot import lsn_number, lsn_text, whole_xid
 from deltaic.store.postgres.table import Described, PostgresTable, Retry, connect
-from deltaic.store.quoting import rs_quoted as pg_quoted
 from deltaic.store.table import first_line
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SlotWay:
             if not found.full_identity:
                 _full_identity(connection, table, set_identity)
         listed = ", ".join(f"ONLY {table.relation}" for table in self.tables)
-        statement = f"CREATE PUBLICATION {pg_quoted(self.name)} FOR TABLE {listed}"
+        statement = f"CREATE PUBLICATION {double_quoted(self.name)} FOR TABLE {listed}"
         try:
             connection.execute(statement.encode())
         except driver().errors.DuplicateObject:
@@ -103,7 +103,7 @@ class SlotWay:
         except driver().errors.ObjectInUse as error:
             raise ConcurrentRefresh(f"the slot {self.name} is in use: {first_line(error)}") from error
         with suppress(driver().errors.InsufficientPrivilege):  # then its owner made it
-            connection.execute(f"DROP PUBLICATION IF EXISTS {pg_quoted(self.name)}".encode())
+            connection.execute(f"DROP PUBLICATION IF EXISTS {double_quoted(self.name)}".encode())
 
     # --- is it still the same -----------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ class SlotWay:
     def _messages(self, connection: Connection, upto: str, limit: int) -> Iterator[bytes]:
         with connection.transaction(), connection.cursor("deltaic_changes") as cursor:
             cursor.itersize = _FETCH
-            cursor.execute(f"SELECT data FROM {_PEEK}".encode(), (self.name, upto, limit, pg_quoted(self.name)))
+            cursor.execute(f"SELECT data FROM {_PEEK}".encode(), (self.name, upto, limit, double_quoted(self.name)))
             for (data,) in cursor:
                 yield data
 

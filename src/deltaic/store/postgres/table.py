@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import MissingError, SourceError
 from deltaic.store.postgres.server import PATIENT, Retry, Server, connect, problems_of
 from deltaic.store.postgres.types import Column, column_of
-from deltaic.store.quoting import rs_quoted as pg_quoted
 
 if TYPE_CHECKING:
     from deltaic.store.postgres.server import Connection
@@ -35,7 +35,7 @@ class PostgresTable:
     @property
     def relation(self) -> str:
         """Its name in PostgreSQL's SQL."""
-        return f"{pg_quoted(self.schema)}.{pg_quoted(self.name)}"
+        return f"{double_quoted(self.schema)}.{double_quoted(self.name)}"
 
     def columns(self, retry: Retry = PATIENT) -> tuple[Column, ...]:
         """Its columns with their Spark types; an error names the first one that has none."""

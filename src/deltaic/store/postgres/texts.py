@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import SourceError
 from deltaic.store.postgres.table import PostgresTable
 from deltaic.store.postgres.types import Column
-from deltaic.store.quoting import rs_quoted as pg_quoted
 
 PLACE = "__deltaic_place"
 
 
 def jdbc_source(table: PostgresTable, columns: Sequence[Column]) -> str:
-    shown = ", ".join(f"{_guarded(column)} AS {pg_quoted(column.name)}" for column in columns)
+    shown = ", ".join(f"{_guarded(column)} AS {double_quoted(column.name)}" for column in columns)
     return f"(SELECT {shown}, ctid AS {PLACE} FROM ONLY {table.relation}) AS source"
 
 
@@ -28,7 +28,7 @@ _ORDINARY = {
 
 def _guarded(column: Column) -> str:
     """A column for JDBC. Times go as texts: Java's have another calendar before 1582, and no infinity."""
-    name = pg_quoted(column.name)
+    name = double_quoted(column.name)
     if column.base in ("uuid", "json", "jsonb", "bpchar"):
         return column.text()
     if column.base not in _ORDINARY:
@@ -51,7 +51,7 @@ def among(present: Sequence[Column], table: PostgresTable, keys: pa.Table) -> st
     columns = chosen_of(present, table, keys.column_names)
     rows = set(zip(*(_texts(keys[column.name], column) for column in columns), strict=True))
     whole = [row for row in rows if None not in row]
-    names = ", ".join(pg_quoted(column.name) for column in columns)
+    names = ", ".join(double_quoted(column.name) for column in columns)
     lists = ", ".join(_array(column, [row[index] for row in whole]) for index, column in enumerate(columns))
     conditions = [f"({names}) IN (SELECT * FROM unnest({lists}))"] if whole else []
     for row in rows.difference(whole):
@@ -66,7 +66,7 @@ def _array(column: Column, values: Sequence[str]) -> str:
 
 
 def _is(column: Column, value: str | None) -> str:
-    name = pg_quoted(column.name)
+    name = double_quoted(column.name)
     return f"{name} IS NULL" if value is None else f"{name} = {_literal(value)}::{column.base}"
 
 

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import CaptureLost, SourceError
 from deltaic.store.postgres.captured_log import CaptureMark, PendingRows, broken
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.server import driver
 from deltaic.store.postgres.snapshot import Visibility
 from deltaic.store.postgres.table import Described, PostgresTable, Retry
-from deltaic.store.quoting import rs_quoted as pg_quoted
 from deltaic.store.table import first_line
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ class TriggerWay:
                     connection.execute(statement.encode())
         except driver().errors.InsufficientPrivilege as error:
             what = f"{table.server.user} may not make triggers on {table}: {first_line(error)}"
-            hint = f"It needs to own the table, and CREATE on the schema {pg_quoted(table.schema)}."
+            hint = f"It needs to own the table, and CREATE on the schema {double_quoted(table.schema)}."
             raise SourceError(what, hint=hint) from error
 
     def _statements(self, table: PostgresTable, found: Described) -> Iterator[str]:
-        log, trigger = self._log(table, found.oid), pg_quoted(self.name)
-        rows, emptied, guard = trigger, pg_quoted(f"{self.name}_truncate"), pg_quoted(f"{self.name}_guard")
+        log, trigger = self._log(table, found.oid), double_quoted(self.name)
+        rows, emptied, guard = trigger, double_quoted(f"{self.name}_truncate"), double_quoted(f"{self.name}_guard")
         yield _LOG.format(log=log)
         old, new = (", ".join(column.text(f"{row}.") for column in found.columns) for row in ("OLD", "NEW"))
         yield _FUNCTION.format(function=log, log=log, old=old, new=new)
@@ -92,7 +92,7 @@ class TriggerWay:
         yield f"CREATE TRIGGER {emptied} AFTER TRUNCATE ON {table.relation} FOR EACH STATEMENT {call}"
         # This one never fires. It makes PostgreSQL refuse to drop or retype a column that the function reads,
         # instead of failing every write after that.
-        used = ", ".join(pg_quoted(column.name) for column in found.columns)
+        used = ", ".join(double_quoted(column.name) for column in found.columns)
         yield (f"CREATE TRIGGER {guard} AFTER UPDATE OF {used} ON {table.relation} FOR EACH ROW WHEN (false) {call}")
         for name in (rows, emptied):
             yield f"ALTER TABLE {table.relation} ENABLE ALWAYS TRIGGER {name}"
@@ -113,13 +113,13 @@ class TriggerWay:
                 continue
             for suffix in ("", "_truncate", "_guard"):
                 for (relation,) in connection.execute(query, (self.name + suffix, table.relation)).fetchall():
-                    statement = f"DROP TRIGGER {pg_quoted(self.name + suffix)} ON {relation}"
+                    statement = f"DROP TRIGGER {double_quoted(self.name + suffix)} ON {relation}"
                     connection.execute(statement.encode())
             connection.execute(f"DROP FUNCTION IF EXISTS {self._log(table, oid[0])}()".encode())
             connection.execute(f"DROP TABLE IF EXISTS {self._log(table, oid[0])}".encode())
 
     def _log(self, table: PostgresTable, oid: int) -> str:
-        return f"{pg_quoted(table.schema)}.{pg_quoted(f'{self.name}_{oid}')}"
+        return f"{double_quoted(table.schema)}.{double_quoted(f'{self.name}_{oid}')}"
 
     # --- is it still the same -----------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import NameProblem, SourceError, TypeNotStorable
-from deltaic.store.quoting import rs_quoted as pg_quoted
 
 RESERVED = "__deltaic_"
 WIDEST = 38
@@ -77,7 +77,7 @@ class Column:
 
     def text(self, owner: str = "") -> str:
         """SQL for the text that PostgreSQL's output function gives, which a cast does not give for all types."""
-        value = f"{owner}{pg_quoted(self.name)}"
+        value = f"{owner}{double_quoted(self.name)}"
         if self.base in ("bpchar", "bool"):
             return f"textin({self.base}out({value}))"
         return f"{value}::text"
