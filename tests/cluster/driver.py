@@ -212,6 +212,7 @@ class Scenario:
                 self.cluster.add_worker()
                 views.wh.script(CHANGES[1])
                 views.wh.refresh(name)
+                print(f"{name}: {self.kills} kills so far", file=sys.stderr, flush=True)
 
     def steps(self, wh: Warehouse, name: str) -> int:
         wh.script(CHANGES[0])
