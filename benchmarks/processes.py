@@ -1,5 +1,6 @@
-"""How much memory processes have: Python's, its JVM's, and what of the JVM's is in use once garbage is gone."""
+"""What processes use: memory of Python, of its JVM, and of the JVM once garbage is gone; and the processors."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -37,3 +38,24 @@ def live(java: int | None) -> int | None:
         return None
     total = [line.split() for line in text.splitlines() if line.startswith("Total")]
     return int(total[0][2]) // 1_000_000 if total else None
+
+
+def busy_seconds() -> float:
+    """Of all processors since the machine began, those too that were taken away from it."""
+    user, nice, system, _idle, _waiting, *interrupts_and_stolen = (
+        Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
+    )
+    return sum(map(int, (user, nice, system, *interrupts_and_stolen))) / os.sysconf("SC_CLK_TCK")
+
+
+def seconds_of_session(leader: int) -> float:
+    """What the processes of a session have used of the processors, with those that they waited for."""
+    ticks = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            told = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(told[3]) == leader:
+            ticks += sum(map(int, told[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")

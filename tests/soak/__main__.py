@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from benchmarks.processes import java_of, live, resident
+from benchmarks.processes import busy_seconds, java_of, live, resident, seconds_of_session
 
-from tests.soak.measures import Sizes, Tally, drift, growth
+from tests.soak.measures import Sizes, Tally, drift, growth, is_disturbed
 
 MEMORY = "2g"
 ROOM = 0.2, 80
@@ -38,6 +39,9 @@ class Soak:
         self.begun = self.told = time.monotonic()
         self.most: dict[str, float] = {}
         self.memory: dict[str, list[tuple[float, float]]] = {}
+        self.others: list[float] = []
+        """Processors that others than the worker used, at each look."""
+        self.used: tuple[int, float] | None = None
 
     def run(self) -> int:
         """The judgement; no worker outlives it."""
@@ -52,12 +56,13 @@ class Soak:
         while time.monotonic() < self.begun + self.minutes * 30:
             self.watch(self.start("work", self.minutes), self.choice.uniform(40, 150))
         self.memory.clear()
+        self.others.clear()
         self.tally.read()
         first = len(self.tally.events)
         left = (until - time.monotonic()) / 60
         self.ended(self.start("work", left), left * 60 + 300)
         self.tally.read()
-        self.tally.findings += [*self.memory_found(), *drift(self.tally.events[first:])]
+        self.tally.findings += [*self.memory_found(), *self.drift_found(self.tally.events[first:])]
         self.ended(self.start("settle", 0), 900)
         self.tally.read()
         self.tally.findings += self.sizes().problems()
@@ -108,15 +113,22 @@ class Soak:
     def look(self, pid: int) -> None:
         """Memory four times a minute; a line for people, and the sizes of tables, once."""
         now = time.monotonic()
-        if now - self.told < 15:
+        passed = now - self.told
+        if passed < 15:
             return
         self.told = now
+        self.note_others(pid, passed)
         self.note(now, "Python MB", resident(pid))
         java = java_of(pid)
         self.note(now, "JVM MB", resident(java) if java else None)
         if int((now - self.begun) / 60) > int((now - 15 - self.begun) / 60):
             self.note(now, "live MB", live(java))
             self.tell(now)
+
+    def note_others(self, pid: int, passed: float) -> None:
+        before, self.used = self.used, (pid, busy_seconds() - seconds_of_session(pid))
+        if before is not None and before[0] == pid:
+            self.others.append((self.used[1] - before[1]) / passed)
 
     def note(self, now: float, what: str, value: float | None) -> None:
         if value is not None:
@@ -153,6 +165,12 @@ class Soak:
             if more > ROOM[0] * mean + ROOM[1]:
                 found.append(f"{what} grew by {more:.0f} over the second half of a worker that was not killed")
         return found
+
+    def drift_found(self, events: list[dict[str, Any]]) -> list[str]:
+        if is_disturbed(self.others):
+            print("others used the machine more and more: how long refreshes took is not judged")
+            return []
+        return drift(events)
 
     def judged(self) -> int:
         print(f"\n{self.figures()}\nmost of all: {self.most}\nall that was told: {dict(self.tally.counts)}")

@@ -13,6 +13,9 @@ from typing import Any
 FILES, LOG, MEGABYTES = 120, 400, 60
 """Of one table of Deltaic's own, with all that is within its retention: data files, files of the log, bytes."""
 
+DISTURBED = 0.25
+"""Of one processor."""
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -52,6 +55,13 @@ def growth(points: Sequence[tuple[float, float]]) -> float:
         return 0.0
     slope, _ = statistics.linear_regression([x for x, _ in later], [y for _, y in later])
     return slope * (later[-1][0] - later[0][0])
+
+
+def is_disturbed(others: Sequence[float]) -> bool:
+    """Whether others than the worker used more of the processors towards the end of some time than at its beginning:
+    then how long anything took says nothing."""
+    third = len(others) // 3
+    return third > 0 and statistics.mean(others[-third:]) > statistics.mean(others[:third]) + DISTURBED
 
 
 def drift(events: Sequence[dict[str, Any]]) -> list[str]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
+from benchmarks.processes import busy_seconds, seconds_of_session
 
-from tests.soak.measures import Sizes, Tally, drift, growth
+from tests.soak.measures import Sizes, Tally, drift, growth, is_disturbed
 
 
 def test_growth_is_that_of_the_second_half() -> None:
@@ -25,6 +29,24 @@ def test_drift_leaves_upkeep_out() -> None:
     steady = [refreshed(0.4)] * 20
     assert not drift([*steady, *[refreshed(3.4, 3.0)] * 10])
     assert drift([*steady, *[refreshed(2.0)] * 10]) == ["refreshes of v went from 0.40 s to 2.00 s"]
+
+
+def test_times_are_judged_only_on_a_machine_that_stays_as_it_is() -> None:
+    assert not is_disturbed([])
+    assert not is_disturbed([0.8] * 30)  # others were there all along
+    assert not is_disturbed([0.1] * 20 + [0.3] * 10)
+    assert is_disturbed([0.1] * 20 + [0.9] * 10)
+
+
+def test_processors_are_told_apart() -> None:
+    """A child that works, in a session of its own, and this process, which does not."""
+    works = [sys.executable, "-c", "import time; until = time.time() + 1.5\nwhile time.time() < until: pass"]
+    all_before = busy_seconds()
+    with subprocess.Popen(works, start_new_session=True) as child:
+        time.sleep(1.0)
+        own, everybody = seconds_of_session(child.pid), busy_seconds() - all_before
+    assert 0 < own <= everybody + 0.1
+    assert seconds_of_session(child.pid) == 0
 
 
 def test_lines_of_those_who_were_killed(tmp_path: Path) -> None:
