@@ -49,6 +49,9 @@ class SourceRead:
     live: bool = False
     """Whether it can be read only now; `relation` is then the state that was read, as of the version wanted."""
 
+    missing: frozenset[str] = frozenset()
+    """Columns that it has now and did not have at `new`: what is asked of that version does not depend on them."""
+
     def at(self, version: int | None) -> str:
         return self.relation if self.live else f"{self.relation} VERSION AS OF {version}"
 

@@ -381,9 +381,12 @@ def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
             here = end
             continue
         source, read = compiled.sources[key], reads[key]
-        columns = ", ".join(quote(f.name) for f in source.columns)
+        columns = (
+            f"CAST(NULL AS {f.type}) AS {quote(f.name)}" if f.name in read.missing else quote(f.name)
+            for f in source.columns
+        )  # fmt: skip
         pieces.append(sql[here:start])
-        pieces.append(f"(SELECT {columns} FROM {read.at(read.new)}{read.where})")
+        pieces.append(f"(SELECT {', '.join(columns)} FROM {read.at(read.new)}{read.where})")
         if not named[start].alias:
             pieces.append(f" AS {quote(named[start].name)}")
         here = end

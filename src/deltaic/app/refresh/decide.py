@@ -428,9 +428,11 @@ def first_reads(compiled: Compiled, states: Mapping[str, Snapshot]) -> dict[str,
 
 def _whole(key: str, source: Source, now: Snapshot) -> SourceRead:
     rows = source.live.rows() if source.live else now.rows
+    missing = frozenset[str]() if source.live else {f.name for f in source.columns} - set(now.columns)
     return SourceRead(
-        key, source.relation, None, now.version, shown=now.shown, rows=rows, files=now.files, live=bool(source.live)
-    )
+        key, source.relation, None, now.version, shown=now.shown, rows=rows, files=now.files, live=bool(source.live),
+        missing=frozenset(missing),
+    )  # fmt: skip
 
 
 def _not_back(pins: Mapping[str, int], last: Progress | None) -> dict[str, int]:
