@@ -299,6 +299,7 @@ def test_a_rebuild_that_is_killed_leaves_what_was_there(wh: Warehouse) -> None:
         assert check(again, "v").right
 
 
+@pytest.mark.long
 @pytest.mark.local
 def test_a_damaged_definition_is_found_in_the_log(wh: Warehouse) -> None:
     wh.script(SETUP)

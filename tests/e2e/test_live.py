@@ -96,6 +96,8 @@ def test_views_over_both(shop: Shop) -> None:
         shop.check(name)
         assert PASSWORD not in wh.explain(name) + str(report) + str(wh.history(name))
     shop.database.run("INSERT INTO orders VALUES (1001, 4, 6.5, 'all')")
+    shop.database.run("DELETE FROM orders WHERE id = 1000")
+    shop.database.run("UPDATE orders SET cust = 3 WHERE cust = 1")
     reports = wh.refresh()
     assert isinstance(reports, list)
     assert {report.mode for report in reports} == {"incremental"}, "what is there by now"

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import deltaic
 from deltaic import Warehouse
+from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.catalogs.unfinished import write_whole
 from deltaic.errors import (
     ConfigurationError,
     DeltaicError,
@@ -226,3 +230,42 @@ def test_a_session_of_the_users_own(spark: object, tmp_path: Path) -> None:
     finally:
         wh.sql("USE default")
         wh.sql("DROP SCHEMA mine CASCADE")
+
+
+@pytest.mark.local
+def test_what_is_dropped_is_what_was_named(wh: Warehouse, tmp_path: Path) -> None:
+    """Not a table under a temporary view's name, nor one that a view reads by its folder."""
+    wh.script("CREATE TABLE t (k INT); INSERT INTO t VALUES (1), (2)")
+    wh.table("t").where("k = 1").createOrReplaceTempView("t")
+    wh.sql("DROP TABLE t")
+    assert rows(wh, "SELECT count(*) FROM t") == [(2,)]
+    wh.sql(f"CREATE TABLE IF NOT EXISTS t (k INT) USING delta LOCATION '{tmp_path / 'elsewhere'}'")
+    folder = wh.engine.source_ref("default.t")
+    assert folder is not None
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS SELECT k FROM delta.`{folder.path}`")
+    with pytest.raises(DependencyError, match=r"default\.v"):
+        wh.sql("DROP TABLE t")
+    wh.sql("DROP MATERIALIZED VIEW v")
+    wh.sql("DROP TABLE t")
+    assert not Path(str(folder.path)).exists()
+    wh.close()
+    with deltaic.open(tmp_path / "wh") as again:
+        assert [row["tableName"] for row in again.sql("SHOW TABLES").collect()] == []
+
+
+@pytest.mark.local
+def test_names_that_another_process_made(wh: Warehouse, tmp_path: Path) -> None:
+    """A refresh finds them, though nobody has asked for anything by SQL since."""
+    wh.script("CREATE TABLE t (k INT); INSERT INTO t VALUES (1)")
+    wh.sql("CREATE MATERIALIZED VIEW v AS SELECT k FROM t")
+    catalog = wh.engine.catalog
+    assert isinstance(catalog, LocalCatalog)
+    # As if both were new, and told by somebody else: Spark here does not know them.
+    catalog.unregister("default", "v")
+    catalog.hide("default", "t")
+    catalog.attached.clear()
+    write_whole(catalog.told, "told by another process")
+    wh.engine.forget("default.v")
+    write_deltalake(tmp_path / "wh" / "default" / "t", pa.table({"k": pa.array([7], pa.int32())}), mode="append")
+    assert report_of(wh, "v").mode == "incremental"
+    assert sorted(rows(wh, "SELECT * FROM v")) == [(1,), (7,)]

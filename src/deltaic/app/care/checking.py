@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -122,7 +122,8 @@ class Checker:
             if compiled.node is None or any(isinstance(node, Apply) for node in walk(compiled.node)):
                 spare_subqueries(session)
             with closing(LiveStates(self.engine.captures, session)) as live:
-                live.name_all(compiled.live, reads)
+                with self.engine.lock() if compiled.live else nullcontext():  # it brings captured logs up to now
+                    live.name_all(compiled.live, reads)
                 with evaluated(session, compiled, reads):
                     yield session
 

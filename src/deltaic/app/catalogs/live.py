@@ -53,6 +53,8 @@ class LiveTable:
     key: str
     table: PostgresTable
     path: str
+    set_identity: bool = True
+    """Whether the table may be told REPLICA IDENTITY FULL, should its capture have to begin anew."""
 
     def __post_init__(self) -> None:
         if self.table.server.password is not None:
@@ -118,7 +120,8 @@ class LiveTable:
             for name in ("host", "database", "user", "port", "password_env", "passfile", "sslmode")
         }
         only = list(self.table.only) if self.table.only is not None else None
-        return json.dumps({"server": told, "schema": self.table.schema, "table": self.table.name, "only": only})
+        table = {"server": told, "schema": self.table.schema, "table": self.table.name, "only": only}
+        return json.dumps({**table, "set_identity": self.set_identity})
 
     @staticmethod
     def read(file: Path, key: str, path: str) -> LiveTable:
@@ -131,7 +134,8 @@ class LiveTable:
     def parse(text: str, key: str, path: str) -> LiveTable:
         raw: dict[str, Any] = json.loads(text)
         only = tuple(raw["only"]) if raw["only"] is not None else None
-        return LiveTable(key, PostgresTable(Server(**raw["server"]), raw["schema"], raw["table"], only), path)
+        table = PostgresTable(Server(**raw["server"]), raw["schema"], raw["table"], only)
+        return LiveTable(key, table, path, bool(raw.get("set_identity", True)))
 
 
 def grown(commits: Iterable[Commit]) -> list[Commit]:
@@ -158,13 +162,19 @@ class Captures:
 
     def step(self, live: LiveTable) -> None:
         """Bring the captured log up to now; begin anew where changes were lost, which views over it notice."""
-        capture = self.of(live)
         try:
-            while not all(mark.complete for mark in capture.step()):
-                pass
+            self._catch_up(live)
         except CaptureLost:
-            with capture.restarted(set_identity=True):
-                pass
+            self._open.pop(live.key).close()  # another process may have begun it anew since it was opened here
+            try:
+                self._catch_up(live)
+            except CaptureLost:
+                with self.of(live).restarted(set_identity=live.set_identity):
+                    pass
+
+    def _catch_up(self, live: LiveTable) -> None:
+        while not all(mark.complete for mark in self.of(live).step()):
+            pass
 
     def close(self) -> None:
         for capture in self._open.values():

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -24,6 +25,7 @@ from deltaic.errors import (
     ConfigurationError,
     DependencyError,
     ExistsError,
+    HistoryGone,
     NameProblem,
     SourceError,
 )
@@ -47,6 +49,7 @@ class LocalCatalog(FolderCatalog):
         self.told = root / ".deltaic" / "names"
         """Written anew whenever a name comes, goes, or is that of something else: other processes look at it."""
         self.known: object = None
+        self.keeping_up = RLock()
         self.attached: dict[tuple[str, str], str] = {}
         """The names that Spark's catalog was given, and how."""
 
@@ -75,14 +78,13 @@ class LocalCatalog(FolderCatalog):
 
     def keep_up(self) -> None:
         """Other processes make, alter and drop tables and views too, and Spark's catalog is this process's own."""
-        now = self.stamp()
-        if now == self.known:
+        if self.stamp() == self.known:
             return
-        self.known = now
-        there = self.show_all()
-        for own in set(self.attached) - there:
-            self.attached.pop(own, None)
-            self.hide(*own)
+        with self.keeping_up:
+            self.known, before = self.stamp(), set(self.attached)
+            for own in before - self.show_all():  # what a thread of this process makes meanwhile is none of these
+                self.attached.pop(own, None)
+                self.hide(*own)
 
     def show_all(self) -> set[tuple[str, str]]:
         """The tables and views that are there."""
@@ -112,13 +114,15 @@ class LocalCatalog(FolderCatalog):
         """So that Spark knows its columns; whoever reads it by its name is told where it is."""
         try:
             live = self.live(schema, name)
-        except ConfigurationError as problem:  # whoever reads it is told again
-            _log.warning("%s", problem.what)
+            fields = Log(live.ref).snapshot().fields if live else []
+        except (ConfigurationError, SourceError, HistoryGone) as problem:  # whoever reads it is told again
+            _log.warning("%s.%s cannot be read: %s", schema, name, problem.what)
             return
-        assert live is not None
+        if live is None:
+            return  # it was detached meanwhile
         told = text_literal(f"{schema}.{name} is in {live.table.server}: read it there, or by a materialized view")
-        fields = [f for f in Log(live.ref).snapshot().fields if not f["name"].startswith(RESERVED)]
-        columns = ", ".join(f"CAST(NULL AS {f['type']}) AS {quote(f['name'])}" for f in fields)
+        own = [f for f in fields if not f["name"].startswith(RESERVED)]
+        columns = ", ".join(f"CAST(NULL AS {f['type']}) AS {quote(f['name'])}" for f in own)
         view = f"SELECT {columns} FROM range(1) WHERE raise_error({told}) IS NULL"
         self.run(f"CREATE OR REPLACE VIEW {quote(schema)}.{quote(name)} AS {view}")
 

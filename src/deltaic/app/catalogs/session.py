@@ -89,12 +89,16 @@ class SessionCatalog(Catalog):
         return TableRef(told, relation, table_named(self.spark, (place, table)).path), location
 
     def discard_hidden(self, kind: str, schema: str, name: str) -> None:
-        self.spark.sql(f"DROP TABLE IF EXISTS {self.hidden(kind, schema, name)[0].relation}")
+        ref = self.hidden(kind, schema, name)[0]
+        self._drop(ref.relation, ref.path)
 
     def remove(self, schema: str, name: str) -> None:
-        relation, path = f"{quote(schema)}.{quote(BACKING + name)}", self.view_ref(schema, name).path
+        self._drop(f"{quote(schema)}.{quote(BACKING + name)}", self.view_ref(schema, name).path)
+
+    def _drop(self, relation: str, path: str | None) -> None:
+        """Of a table with a place of its own Spark leaves the files."""
         self.spark.sql(f"DROP TABLE IF EXISTS {relation}")
-        if self.path is not None and path is not None:  # of a table with a place of its own Spark leaves the files
+        if self.path is not None and path is not None:
             shutil.rmtree(path, ignore_errors=True)
 
     def open(self) -> None:

@@ -18,12 +18,21 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
 from deltaic.delta.common import Columns, Shape, shapes
-from deltaic.errors import ConfigurationError, DeltaicError, DependencyError, HistoryGone, MissingError
+from deltaic.errors import ComputeError, ConfigurationError, DeltaicError, DependencyError, HistoryGone, MissingError
 from deltaic.plan.maintain import Maintenance
 from deltaic.sql.statements import Policy
 from deltaic.store.log import Log
+from deltaic.store.table import first_line
 
 _log = logging.getLogger(__name__)
+
+
+def _as_own(problem: Exception, definition: Definition) -> DeltaicError:
+    if isinstance(problem, DeltaicError):
+        return problem
+    own = ComputeError(f"{definition.full_name} could not be refreshed: {first_line(problem)}")
+    own.__cause__ = problem
+    return own
 
 
 class Pipeline:
@@ -52,8 +61,8 @@ class Pipeline:
                     self.check_sources(definition, failed)
                     report = self.refresh_one(definition, shared, full, pins)
                     reports.extend([report] if report else [])
-                except DeltaicError as problem:
-                    failed[definition.full_name.lower()] = problem
+                except Exception as problem:  # Spark, Arrow, delta-rs and drivers share no class; the other views go on
+                    failed[definition.full_name.lower()] = _as_own(problem, definition)
                 advance(definition.full_name)
         if again and any(isinstance(problem, HistoryGone) for problem in failed.values()):
             return self.refresh(full=full, again=False)

@@ -5,7 +5,6 @@ Nothing in here decides or writes; it finds, locks and remembers.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -19,6 +18,7 @@ from deltaic.app.catalogs.live import Captures, LiveTable
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.compile import Compiled, compile_view
 from deltaic.app.refresh.contest import unless_gone
+from deltaic.app.refresh.sources import form_of
 from deltaic.app.values.definition import Definition
 from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, NameProblem, SourceError
 from deltaic.spark.session import forked
@@ -41,7 +41,8 @@ class Engine:
         self.spark, self.catalog, self.use_rs = spark, catalog, use_rs
         self.captures = Captures()
         self._mutex = RLock()
-        self._compiled: dict[str, tuple[object, Compiled]] = {}
+        self._compiled: dict[str, tuple[str, Compiled]] = {}
+        """By a view's name: the definition, and what it was compiled to."""
 
     # one at a time, and each under its own settings
 
@@ -108,7 +109,7 @@ class Engine:
             return self.catalog.view_ref(*views[schema, name])
         try:
             return self.catalog.table_ref(schema, name)
-        except (MissingError, SourceError):
+        except (MissingError, NameProblem, SourceError):
             return None
 
     def live(self, key: str) -> LiveTable | None:
@@ -147,11 +148,10 @@ class Engine:
 
     def compiled(self, definition: Definition) -> Compiled:
         """Compiled once, and again when the definition or a source's columns are other ones."""
-        known = self._compiled.get(definition.full_name)
-        if known is not None and self._stamp(definition, known[1]) == known[0]:
-            return known[1]
-        compiled = self._compile(definition)
-        self._compiled[definition.full_name] = (self._stamp(definition, compiled), compiled)
+        told, compiled = self._compiled.get(definition.full_name, ("", None))
+        if compiled is None or told != definition.to_json() or not self._is_of_now(compiled):
+            compiled = self._compile(definition)
+            self._compiled[definition.full_name] = (definition.to_json(), compiled)
         return compiled
 
     def compiled_or_none(self, definition: Definition) -> Compiled | None:
@@ -171,21 +171,24 @@ class Engine:
         self._compiled.pop(full_name, None)
 
     def _compile(self, definition: Definition) -> Compiled:
+        self.catalog.keep_up()  # the query's names are asked of Spark
         with self.session_for(definition) as session:
             return compile_view(definition, self.catalog, session, self.unique_of, use_rs=self.use_rs)
 
-    def _stamp(self, definition: Definition, compiled: Compiled) -> object:
-        found: list[object] = [definition.to_json()]
-        for key in compiled.sources:
+    def _is_of_now(self, compiled: Compiled) -> bool:
+        """Whether all that it reads is what it was when it was compiled."""
+        for key, source in compiled.sources.items():
             ref = self.source_ref(key)
-            if ref is None:
-                return object()
-            snapshot = Log(ref, self.spark).snapshot()
-            unique = self.unique_of(*key.split(".", 1)) if compiled.sources[key].is_view else ()
-            found.append((key, ref, snapshot.table_id, json.loads(snapshot.schema_json), unique))
-        return found
+            if ref is None or ref != source.ref or form_of(Log(ref, self.spark)) != source.form:
+                return False
+            if source.is_view and self.unique_of(*key.split(".", 1)) != source.keys:
+                return False
+        return True
 
     def unique_of(self, schema: str, name: str) -> tuple[frozenset[str], ...]:
         """The keys of a view, as its query tells now: what it reads may be another view than before."""
-        compiled = self.compiled_or_none(self.catalog.definition(schema, name))
-        return compiled.unique if compiled else ()
+        try:
+            compiled = self.compiled(self.catalog.definition(schema, name))
+        except DeltaicError:  # it cannot be compiled any more, or is no view: its own refresh, or its reader's, says so
+            return ()
+        return compiled.unique

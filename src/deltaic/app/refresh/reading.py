@@ -65,7 +65,7 @@ class Reading:
         assert read.change_upto is not None
         if step.sql:
             together, frame = self.shared.together, None
-            if together is not None:
+            if together is not None and source.live is None:  # a captured log has signs of its own
                 span = read.change_from, read.change_upto
                 frame = together.change(self.desk.session, step.source, source.ref, *span, step.columns)
             if frame is None:

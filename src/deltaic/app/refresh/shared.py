@@ -95,10 +95,14 @@ class Together:
     def seen_by_all(self, frame: DataFrame) -> str:
         name = f"{_SEEN_BY_ALL}{int(time.time())}_{uuid4().hex}"
         frame.createGlobalTempView(name)
-        self.undo.callback(self.spark.catalog.dropGlobalTempView, name)
+        self.undo.callback(self.let_go, name)
         frame.persist()
-        self.undo.callback(frame.unpersist)
         return name
+
+    def let_go(self, name: str) -> None:
+        """By the session that stays: the one that made it has ended with its refresh."""
+        self.spark.table(f"global_temp.{name}").unpersist()
+        self.spark.catalog.dropGlobalTempView(name)
 
     def has(self, key: tuple[object, ...]) -> bool:
         return key in self.kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -38,10 +39,18 @@ class Source:
     """Of a view, as its query tells."""
     live: LiveTable | None = None
     """Of a source that can be read only now: its table is the captured log."""
+    form: object = None
+    """Its table and columns, as they were before Spark was asked for them: if these change, so may the answer."""
 
     @property
     def relation(self) -> str:
         return self.live.relation if self.live else self.ref.relation
+
+
+def form_of(log: Log) -> object:
+    """Which table it is, and its columns."""
+    snapshot = log.snapshot()
+    return snapshot.table_id, json.loads(snapshot.schema_json)
 
 
 class SourceCatalog:
@@ -87,8 +96,9 @@ class SourceCatalog:
         live: LiveTable | None = None,
     ) -> Source:
         if key not in self.sources:
+            form = form_of(Log(ref, self.analyzer.spark))
             schema = self.analyzer.schema(f"SELECT * FROM {relation}")
-            self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique, live)
+            self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique, live, form)
         return self.sources[key]
 
     def table(self, parts: tuple[str, ...]) -> SourceInfo | None:

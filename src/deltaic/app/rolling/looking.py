@@ -63,7 +63,7 @@ class Looker:
 
     def version_at(self, moment: Moment, at: int) -> int:
         """The version of the view's own table that was at a time of the past."""
-        wanted = moment.versions(at)
+        wanted = {key: (moment.ids[key], version) for key, version in moment.versions(at).items()}
         for version in range(self.log.version(), -1, -1):
             try:
                 progress = Progress.of(self.log.commit(version))
@@ -71,7 +71,7 @@ class Looker:
                 break
             if progress is None or progress.figures.get("definition") != digest(self.definition):
                 continue  # another query's rows
-            if {k: s.version for k, s in progress.sources.items()} == wanted:
+            if {key: (s.table_id, s.version) for key, s in progress.sources.items()} == wanted:
                 return version
         own = moment.view_time
         raise TimeError(

@@ -23,6 +23,7 @@ from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.stored import create_sql, depth_of, progress_of, same_columns, stored_view, write_step
 from deltaic.app.refresh.upkeep import with_last_vacuum
+from deltaic.app.refresh.why_full import recoverable
 from deltaic.app.values.definition import PROPERTY, Definition
 from deltaic.delta.dred import AlteredRules
 from deltaic.plan.branches import AlteredBranches, branch_delta, branches
@@ -202,7 +203,13 @@ class Alteration:
             assert plan.table.at is not None
             plan.table.redefine(plan.properties, plan.progress, plan.table.at)
         else:
-            refresher.execute(plan)
+            try:
+                refresher.execute(plan)
+            except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+                plan.table.check_not_lost(plan.progress)
+                if recoverable(error) is None:
+                    raise
+                return False
         self.engine.catalog.register(self.old.schema, self.old.name)
         return True
 

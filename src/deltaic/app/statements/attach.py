@@ -22,7 +22,7 @@ def attach(engine: Engine, name: str, table: PostgresTable, *, set_identity: boo
         if there is not None:
             raise ExistsError(f"{schema}.{plain} is already {there}")
         path = str(engine.catalog.hidden(CAPTURED, schema, plain)[0].path)
-        live = LiveTable(f"{schema}.{plain}", table, path)
+        live = LiveTable(f"{schema}.{plain}", table, path, set_identity)
         add_postgres_driver(engine.spark)
         capture = capture_name(live)
         with engine.catalog.attaching(schema, plain, live, capture):

@@ -51,6 +51,7 @@ class _View:
         view = _View(engine, query, new)
         there = engine.catalog.exists(new.schema, new.name)
         if there is None:
+            engine.catalog.check_seen(new.schema, new.name)
             return view
         if there != "a materialized view":
             raise ExistsError(f"{new.full_name} is already {there}", at=query.at)

@@ -10,7 +10,7 @@ from deltaic.app.pipeline.status import history_of, views_of
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.rolling.to_time import refresh_to
 from deltaic.app.statements.explaining import alter_explained, create_explained, refresh_explained
-from deltaic.app.statements.tables import TableStatements
+from deltaic.app.statements.tables import TableStatements, is_elsewhere
 from deltaic.app.statements.views import ViewStatements
 from deltaic.sql.statements import (
     AlterView,
@@ -95,7 +95,7 @@ class Executor:
         return self.rows(views, ", ".join(f"{n} string" for n in _SHOWN))
 
     def history(self, statement: DescribeHistory) -> DataFrame:
-        if path_source(statement.name) is None:
+        if path_source(statement.name) is None and not is_elsewhere(statement.name):
             own = self.catalog.qualified(statement.name)
             if self.catalog.is_view_name(*own):
                 return self.rows(history_of(self.engine, own))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltaic.algebra.quoting import text_literal
+from deltaic.algebra.quoting import quote, text_literal
 from deltaic.app.catalogs.catalog import path_source
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.engine import Engine
@@ -25,14 +26,22 @@ _WRITES = re.compile(r"\b(INSERT|MERGE|UPDATE|DELETE)\b", re.IGNORECASE)
 """What may follow WITH or FROM and writes. In a name or a text it takes the lock in vain."""
 
 
+def is_elsewhere(name: tuple[str, ...]) -> bool:
+    """Whether a name with all its parts is in another catalog than the session's own: that is Spark's alone."""
+    return len(name) == 3 and name[0].lower() != "spark_catalog"
+
+
 class TableStatements:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.catalog = engine, engine.catalog
 
     def drop(self, statement: DropTable) -> DataFrame:
+        if is_elsewhere(statement.name):
+            return self.spark(statement.sql)
         schema, name = self._place(statement.name)
         if self.catalog.is_view_name(schema, name):
             raise NameProblem(f"{schema}.{name} is a materialized view", hint="DROP MATERIALIZED VIEW takes it away.")
+        self._check_not_live(schema, name)
         by_path = path_source(statement.name)
         if statement.kind == "VIEW":
             return self.spark(statement.sql)
@@ -43,11 +52,13 @@ class TableStatements:
             if not isinstance(self.catalog, LocalCatalog):
                 return self.spark(statement.sql)
             result = self.engine.spark.sql(statement.sql)
-            self.catalog.forget(schema, name)
+            # Of a name that is also a temporary view's, Spark takes that away, and leaves the table.
+            if not self.engine.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+                self.catalog.forget(schema, name)
         return result
 
     def change_schema(self, statement: ChangeSchema) -> DataFrame:
-        if not isinstance(self.catalog, LocalCatalog):
+        if not isinstance(self.catalog, LocalCatalog) or statement.name[:-1] not in ((), ("spark_catalog",)):
             return self.spark(statement.sql)
         name = statement.name[-1]
         check_name(name, "a schema")
@@ -71,6 +82,7 @@ class TableStatements:
         if self.catalog.is_view_name(schema, name):
             hint = "ALTER MATERIALIZED VIEW ... AS changes its query."
             raise NameProblem(f"{schema}.{name} is a materialized view", hint=hint)
+        self._check_not_live(schema, name)
         return self.spark(statement.sql)
 
     def rename(self, statement: RenameTable) -> DataFrame:
@@ -97,6 +109,8 @@ class TableStatements:
             self.catalog.move(schema, name, statement.location)
 
     def create(self, statement: CreateTable) -> DataFrame:
+        if is_elsewhere(statement.name):
+            return self.spark(statement.before + statement.after)
         schema, name = self._place(statement.name)
         if path_source(statement.name) is None:
             check_name(schema, "a schema")
@@ -112,7 +126,9 @@ class TableStatements:
             if statement.has_location:
                 result = self.engine.spark.sql(sql)
                 with suppress(SourceError):  # one that is not Delta's is in Spark's catalog only
-                    self.catalog.link(schema, name, self.catalog.spark_location(schema, name))
+                    place = self.catalog.spark_location(schema, name)
+                    if Path(place) != self.catalog.folder(schema, name):  # IF NOT EXISTS, and it was there
+                        self.catalog.link(schema, name, place)
                 return result
             location = text_literal(str(self.catalog.folder(schema, name)))
             with self.catalog.making_table(schema, name):
@@ -125,6 +141,10 @@ class TableStatements:
             return self.engine.spark.sql(sql)
         with self.engine.lock():
             return self.engine.spark.sql(sql)
+
+    def _check_not_live(self, schema: str, name: str) -> None:
+        if self.catalog.live(schema, name) is not None:
+            raise NameProblem(f"{schema}.{name} is a live source", hint="Warehouse.detach(name) takes it away.")
 
     def _place(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """Schema and name of a table; a name that would climb out of its folder is refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.contest import again_if_beaten, contested
 from deltaic.app.refresh.engine import Engine
@@ -15,7 +16,10 @@ from deltaic.store.view import TRY_AGAIN
 
 def check_readers(engine: Engine, full_name: str) -> None:
     """What a view reads stays."""
-    readers = engine.readers(full_name.lower())
+    key = full_name if full_name.startswith("delta.`") else full_name.lower()
+    readers, ref = engine.readers(key), engine.source_ref(key)
+    if ref is not None and ref.path is not None:  # they may know it by its folder
+        readers |= engine.readers(f"delta.{quote(ref.path)}")
     if readers:
         raise DependencyError(
             f"{full_name} is read by {', '.join(readers)}", hint="Drop those materialized views first."
