@@ -100,7 +100,7 @@ class Incremental:
 
 
 class Planner:
-    """Decides, and changes nothing."""
+    """Decides, and changes nothing but captured logs, which it has brought up to now first."""
 
     def __init__(
         self,

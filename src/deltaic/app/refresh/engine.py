@@ -1,6 +1,6 @@
 """What every room of the app works with: Spark, a catalog, and what is known of its views.
 
-Nothing in here decides or writes; it finds, locks and remembers.
+Nothing in here decides; it finds, locks, remembers, and brings the captured logs of live sources up to now.
 """
 
 from __future__ import annotations
