@@ -231,7 +231,7 @@ def test_a_past_that_is_gone(wh: Warehouse) -> None:
     recorded.commit("UPDATE r SET v = v + 1", "UPDATE r SET v = v + 2", "DELETE FROM s WHERE k = 1")
     wh.spark.sql("SET spark.databricks.delta.retentionDurationCheck.enabled = false")
     wh.sql("VACUUM r RETAIN 0 HOURS")
-    with pytest.raises(HistoryGone, match="cannot be propagated: a past state of its sources is gone"):
+    with pytest.raises(HistoryGone, match="cannot be propagated: HISTORY_GONE: a past state"):
         wh.propagate("joined")
     wh.refresh("joined")
     recorded.see()
@@ -262,24 +262,54 @@ def test_a_past_that_is_gone(wh: Warehouse) -> None:
 @pytest.mark.long
 def test_what_a_view_is_past_is_forgotten(wh: Warehouse) -> None:
     wh.script(TABLES)
-    recorded = Recorded(wh, {"joined": VIEWS["joined"]})
+    recorded = Recorded(wh, {"joined": VIEWS["joined"], "three": VIEWS["three"]})
     wh.spark.conf.set("spark.deltaic.keptFiles", "2")
     wh.spark.conf.set("spark.deltaic.propagateRows", "1")
     try:
-        recorded.commit(*HISTORY[:6])
+        recorded.commit(*HISTORY[:6], "INSERT INTO z VALUES (1, 'no source of it')", HISTORY[6])
         wh.propagate("joined")
         at = max(t for t in recorded.wanted) - 1
         wh.apply("joined", to=at)
         recorded.check("joined", at)
         kept = KeptDelta(wh.engine, wh.definition("joined")).now()
         assert kept is not None
-        assert kept.since == at
+        assert kept.since == at - 1
         assert wh.spark.sql(f"SELECT min(__deltaic_time) > {at} FROM {kept.table.ref.relation}").first() == (True,)
         wh.apply("joined")
         recorded.check("joined", max(recorded.wanted))
     finally:
         wh.spark.conf.unset("spark.deltaic.keptFiles")
         wh.spark.conf.unset("spark.deltaic.propagateRows")
+
+
+@pytest.mark.long
+def test_what_a_kept_delta_cannot_give(wh: Warehouse) -> None:
+    """Then the view is computed anew, as of that very time; and a text that is not UTF-8 is read by Spark."""
+    wh.script("""
+      CREATE TABLE b (k INT, v BIGINT);
+      INSERT INTO b VALUES (1, -9223372036854775807), (2, 1);
+      CREATE TABLE o (t STRING, n INT); INSERT INTO o VALUES ('a', 1), (CAST(X'FF61' AS STRING), 2)
+    """)
+    views = {"sums": "SELECT k, sum(v) AS t FROM b GROUP BY k", "texts": "SELECT hex(t) AS h, t, n FROM o"}
+    recorded = Recorded(wh, views)
+    recorded.commit("INSERT INTO b VALUES (2, 2)")
+    before = max(recorded.wanted)
+    recorded.commit("UPDATE b SET v = -v WHERE k = 1")  # what changed is twice as much as a BIGINT holds
+    last = max(recorded.wanted)
+    assert wh.propagate("sums")
+    wh.apply("sums", to=before)
+    recorded.check("sums", before)
+    recorded.check_looked_at("sums", last)
+    assert "OVERFLOW" in wh.apply("sums").reasons[0]
+    recorded.check("sums", last)
+
+    recorded.commit("INSERT INTO o VALUES (CAST(X'FF62' AS STRING), 3), ('\ufffd', 4)", "DELETE FROM o WHERE n = 2")
+    assert wh.propagate("texts")
+    recorded.check_looked_at("texts", max(recorded.wanted) - 1)
+    wh.apply("texts", to=max(recorded.wanted) - 1)
+    recorded.check("texts", max(recorded.wanted) - 1)
+    wh.apply("texts")
+    recorded.check("texts", max(recorded.wanted))
 
 
 def test_the_service_keeps_views_at_their_lag(wh: Warehouse) -> None:

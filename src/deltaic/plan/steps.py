@@ -46,6 +46,8 @@ class SourceRead:
     """Whether delta-rs may go through it, however large, for some rows."""
     times: tuple[tuple[int, int], ...] = ()
     """Of a timed change: its versions, and their times."""
+    by_files: bool = False
+    """Of a timed change: whether it is read out of the files, never out of the feed."""
     live: bool = False
     """Whether it can be read only now; `relation` is then the state that was read, as of the version wanted."""
 

@@ -111,7 +111,9 @@ class Reading:
                 changes = source.live.change_sql(version - 1, version, columns)
                 frames.append(self.desk.session.sql(f"SELECT *, {time}L AS `{TIME}` FROM ({changes})"))
                 continue
-            change = plan_change(log, version - 1, version, columns, allow_rs=self.desk.use_rs)
+            change = plan_change(
+                log, version - 1, version, columns, allow_rs=self.desk.use_rs, allow_feed=not read.by_files
+            )
             if change.kind == "none":
                 continue
             if change.sql:

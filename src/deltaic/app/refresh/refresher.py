@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,11 +42,18 @@ class Refresher:
         self.planner = Planner(engine, odd_texts=odd_texts, together=self.shared.together)
 
     def refresh(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None = None) -> Report:
+        started = time.perf_counter()
+        with self.telling(definition, pins or {}), self.engine.lock():
+            plan = self.planner.plan(definition, full=full, pins=pins)
+            return self.made(plan, started, full=full, pins=pins)
+
+    @contextmanager
+    def telling(self, definition: Definition, pins: Mapping[str, int]) -> Iterator[None]:
         try:
             with told_of(definition.full_name):
-                return self.refreshed(definition, full=full, pins=pins)
+                yield
         except ComputeError as problem:
-            if not is_history_gone(problem) or not self.are_past(pins or {}):
+            if not is_history_gone(problem) or not self.are_past(pins):
                 raise
             raise HistoryGone(
                 f"{definition.full_name}: the versions of its sources that it is refreshed to are vacuumed",
@@ -58,28 +65,26 @@ class Refresher:
         refs = {key: self.engine.source_ref(key) for key in pins}
         return any(ref and Log(ref, self.engine.spark).version() > pins[key] for key, ref in refs.items())
 
-    def refreshed(self, definition: Definition, *, full: bool, pins: Mapping[str, int] | None) -> Report:
-        started = time.perf_counter()
-        with self.engine.lock():
-            plan = self.planner.plan(definition, full=full, pins=pins)
-            if plan.mode == "noop":
-                return self.noop_report(plan, time.perf_counter() - started)
-            planned = time.perf_counter() - started
-            try:
-                outcome = self.execute(plan)
-            except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
-                assert plan.progress is not None
-                plan.table.check_not_lost(plan.progress)  # then it failed for that, whatever it says
-                if not self.odd_texts and is_not_text(error):
-                    report = Refresher(self.engine, odd_texts=True).refresh(definition, full=full, pins=pins)
-                    return replace(report, seconds=time.perf_counter() - started)
-                reason = recoverable(error)
-                if reason is None or plan.mode != "incremental":
-                    with enough_stack():
-                        raise
-                plan = self.fall_back(plan, reason)
+    def made(self, plan: Plan, started: float, *, full: bool, pins: Mapping[str, int] | None) -> Report:
+        """A plan carried out; by another one, where it turns out that this one cannot be."""
+        planned = time.perf_counter() - started
+        if plan.mode == "noop":
+            return self.noop_report(plan, planned)
+        try:
+            outcome = self.execute(plan)
+        except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+            assert plan.progress is not None
+            plan.table.check_not_lost(plan.progress)  # then it failed for that, whatever it says
+            if not self.odd_texts and is_not_text(error):
+                report = Refresher(self.engine, odd_texts=True).refresh(plan.definition, full=full, pins=pins)
+                return replace(report, seconds=time.perf_counter() - started)
+            reason = recoverable(error)
+            if reason is None or plan.mode != "incremental":
                 with enough_stack():
-                    outcome = self.execute(plan)
+                    raise
+            plan = self.fall_back(plan, reason)
+            with enough_stack():
+                outcome = self.execute(plan)
         timings = {"plan": planned, **outcome.timings}
         return self.report(plan, outcome, time.perf_counter() - started, timings)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from deltaic.algebra.nodes import WEIGHT, State
 from deltaic.algebra.reasons import Code, Reason
@@ -30,6 +30,15 @@ from deltaic.store.table import Snapshot
 from deltaic.store.view import TRY_AGAIN, ViewTable
 
 
+@dataclass(frozen=True)
+class Roll:
+    """What applying does, and the time that it gets to."""
+
+    plan: Plan
+    moment: Moment
+    upto: int
+
+
 class Applier:
     """`looking`: nothing will be written."""
 
@@ -51,19 +60,17 @@ class Applier:
         return next((reason for reason in reasons if reason.code is Code.VIEW_EDITED), None)
 
     def apply(self, to: AsOf | None) -> Report:
-        started = time.perf_counter()
+        started, refresher = time.perf_counter(), Refresher(self.engine)
         with self.engine.lock():
-            plan, reached = self.plan(to)
-            refresher = Refresher(self.engine)
-            if plan.mode == "noop":
-                return replace(refresher.noop_report(plan, time.perf_counter() - started), time=reached)
-            planned = time.perf_counter() - started
-            outcome = refresher.execute(plan)
-            with timed(outcome.timings, "upkeep"):
-                self.prune(reached, plan.progress)
-        timings = {"plan": planned, **outcome.timings}
-        report = refresher.report(plan, outcome, time.perf_counter() - started, timings)
-        return replace(report, time=reached)
+            roll = self.roll(to)
+            pins = roll.moment.versions(roll.upto)
+            with refresher.telling(self.definition, pins):
+                report = refresher.made(roll.plan, started, full=False, pins=pins)
+            timings = dict(report.timings)
+            if report.mode != "noop":
+                with timed(timings, "upkeep"):
+                    self.prune(roll.moment.since(roll.upto), roll.plan.progress)
+        return replace(report, time=roll.upto, seconds=time.perf_counter() - started, timings=timings)
 
     def prune(self, own: int, progress: Progress | None) -> None:
         """What the view is past, where that is much."""
@@ -81,8 +88,7 @@ class Applier:
 
         tried(self.definition.full_name, "its kept delta", prune)
 
-    def plan(self, to: AsOf | None) -> tuple[Plan, int]:
-        """What applying would do, and the time it would get to."""
+    def roll(self, to: AsOf | None) -> Roll:
         compiled = self.planner.compiled(self.definition)
         body = body_for(self.definition, compiled)
         moment, name = self.clock.moment(self.definition), self.definition.full_name
@@ -104,11 +110,12 @@ class Applier:
         if edited is not None:
             raise NotIncremental(f"{name}: {edited}", hint="Refresh it: it is computed anew.")
         if pins == moment.versions(own):
-            return Plan(self.definition, compiled, "noop", "none", (), reads, [], table, moment.last), reached
+            nothing = Plan(self.definition, compiled, "noop", "none", (), reads, [], table, moment.last)
+            return Roll(nothing, moment, reached)
         reads[KEPT] = self.kept_read(kept, body, own, reached)
         plan = self.planner.decided(self.definition, compiled, table, moment.last, reads, [], states)
         technique = f"{plan.technique}, kept delta" if plan.mode == "incremental" else plan.technique
-        return replace(plan, kept=kept.table.ref, technique=technique), reached
+        return Roll(replace(plan, kept=kept.table.ref, technique=technique), moment, reached)
 
     def unchanged(self, source: Source, now: Snapshot) -> SourceRead:
         """A source whose change the kept delta has; its state may still be asked for."""

@@ -56,6 +56,11 @@ class Moment:
         own = set(self.ids.values())
         return next((u.time - 1 for u in self.order.units if u.time > at and u.source in own), self.order.newest)
 
+    def since(self, at: int) -> int:
+        """The first time from which on the view's sources are as they are at this one."""
+        own = set(self.ids.values())
+        return next((u.time for u in reversed(self.order.units) if u.time <= at and u.source in own), at)
+
     def is_back(self, at: int) -> bool:
         """Whether a time is before the view's own, for any of its sources."""
         there = self.versions(at)

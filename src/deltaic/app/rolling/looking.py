@@ -17,7 +17,7 @@ from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.run import Run
 from deltaic.app.refresh.shared import Shared
 from deltaic.app.refresh.stored import recompute_sql
-from deltaic.app.refresh.why_full import digest
+from deltaic.app.refresh.why_full import digest, recoverable
 from deltaic.app.rolling.apply import Applier
 from deltaic.app.rolling.clock import AsOf, Clock, Moment
 from deltaic.app.rounds.fixpoint import little
@@ -26,8 +26,10 @@ from deltaic.errors import HistoryGone, TimeError
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.steps import Step, WriteView
 from deltaic.spark.session import fork
+from deltaic.spark.telling import told_of
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.progress import Progress
+from deltaic.store.rs import is_not_text
 from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Looker:
         self.log = engine.view_table(definition).log
 
     def table(self, as_of: AsOf) -> DataFrame:
-        with self.engine.lock():
+        with told_of(self.definition.full_name), self.engine.lock():
             clock = Clock(self.engine)
             moment = clock.moment(self.definition)
             at = clock.time_meant(moment, as_of)
@@ -58,7 +60,7 @@ class Looker:
         clock.check_columns(compiled, moment.versions(at))
         applier = Applier(self.engine, self.definition, looking=True)
         if applier.reaches(moment, at):
-            return applier.plan(at)[0]
+            return applier.roll(at).plan
         return Planner(self.engine, looking=True).plan(self.definition, pins=moment.versions(at))
 
     def version_at(self, moment: Moment, at: int) -> int:
@@ -95,26 +97,32 @@ class Looker:
         """The view's rows, with those that a refresh would replace."""
         assert plan.compiled is not None
         way = plan.compiled.way
-        looking = None
-        if plan.mode == "incremental":
-            with self.engine.session_for(self.definition) as session:
-                captures = self.engine.captures
-                looking = Looking(session, plan.compiled, plan, self.engine.use_rs, Shared(), captures)
-                if looking.is_small():
-                    looking.walk()
-        if looking is None or looking.arrow is None:
+        arrow = self.changes(plan) if plan.mode == "incremental" else None
+        if arrow is None:
             return self.computed(plan)
         assert isinstance(way, Maintenance)
         assert plan.known is not None
         assert plan.table.at is not None
         there = self.rows(plan.table.at)
         wanted = StructType([StructField(OP, IntegerType(), False), *there.schema.fields])
-        changes = arrow_to_spark(self.engine.spark, looking.arrow.select(wanted.names), wanted)
+        changes = arrow_to_spark(self.engine.spark, arrow.select(wanted.names), wanted)
         keys = [plan.compiled.stored[name] for name in way.replaced(plan.known)]
         gone = changes.where(f"`{OP}` = -1").selectExpr(*(f"{quote(k)} AS `{n}`" for n, k in enumerate(keys)))
         same = [there[quote(key)].eqNullSafe(gone[f"`{n}`"]) for n, key in enumerate(keys)]
         left = there.join(gone, reduce(lambda one, two: one & two, same), "left_anti")
         return self.shown(left.unionByName(changes.where(f"`{OP}` = 1").drop(OP)), plan.table.at)
+
+    def changes(self, plan: Plan) -> pa.Table | None:
+        """What a refresh would write, where that is little and can be computed."""
+        assert plan.compiled is not None
+        try:
+            with self.engine.session_for(self.definition) as session:
+                looking = Looking(session, plan.compiled, plan, self.engine.use_rs, Shared(), self.engine.captures)
+                return looking.walked() if looking.is_small() else None
+        except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
+            if recoverable(error) is None and not is_not_text(error):
+                raise
+            return None
 
     def computed(self, plan: Plan) -> DataFrame:
         """The query itself at that time."""
@@ -149,6 +157,10 @@ class Looking(Run):
     """A run that ends before its commit."""
 
     arrow: pa.Table | None
+
+    def walked(self) -> pa.Table | None:
+        self.walk()
+        return self.arrow
 
     def take(self, step: Step, small: bool) -> None:
         if not isinstance(step, WriteView):

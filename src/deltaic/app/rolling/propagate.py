@@ -27,7 +27,7 @@ from deltaic.app.refresh.shared import Shared
 from deltaic.app.refresh.sources import Source
 from deltaic.app.refresh.stored import used_columns
 from deltaic.app.refresh.upkeep import Upkeep
-from deltaic.app.refresh.why_full import source_reasons
+from deltaic.app.refresh.why_full import recoverable, source_reasons
 from deltaic.app.rolling.clock import AsOf, Clock, Moment
 from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
 from deltaic.app.values.definition import Definition
@@ -41,8 +41,9 @@ from deltaic.plan.refreshing import known_of, propagation_steps
 from deltaic.plan.rolling import Rolling, Span, Term
 from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView
 from deltaic.spark.telling import told_of
-from deltaic.store.change import is_history_gone, plan_change
+from deltaic.store.change import plan_change
 from deltaic.store.log import Log
+from deltaic.store.rs import is_not_text
 from deltaic.store.write_sql import OP
 
 Versions = Sequence[tuple[int, int]]
@@ -110,11 +111,16 @@ class Propagator:
                     upkeep = Upkeep(Settings.of(self.engine.spark))
                     upkeep.look_after(kept.table, session, kept.number + 1, vacuum=False)
         except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
-            if isinstance(error, DeltaicError) or not is_history_gone(error):
+            if not self.planner.odd_texts and is_not_text(error):
+                self.planner = Planner(self.engine, odd_texts=True)
+                return self.step(upto)
+            reason = None if isinstance(error, DeltaicError) else recoverable(error)
+            if reason is None:
                 with told_of(self.definition.full_name):
                     raise
-            what = f"{self.definition.full_name} cannot be propagated: a past state of its sources is gone"
-            raise HistoryGone(what, hint="Refresh the view: its kept delta begins anew.") from error
+            kind = HistoryGone if reason.code is Code.HISTORY_GONE else NotIncremental
+            what = f"{self.definition.full_name} cannot be propagated: {reason}"
+            raise kind(what, hint="Refresh the view: its kept delta begins anew.") from error
         self.check_there()
         report = Refresher(self.engine).report(plan, outcome, time.perf_counter() - started, outcome.timings)
         return replace(report, mode="propagated", time=following.rolling.mark)
@@ -286,7 +292,7 @@ class Propagator:
             rs_states=self.planner.small_states(source, old, new, self.used(key)),
             shown=snapshot.shown, rows=source.live.rows() if source.live else snapshot.rows, files=snapshot.files,
             rs_finds=self.planner.can_find(source, new, self.used(key)), times=tuple(versions),
-            live=source.live is not None,
+            by_files=self.planner.odd_texts, live=source.live is not None,
         )  # fmt: skip
 
     def plan(self, kept: Kept, following: Next) -> Plan:
