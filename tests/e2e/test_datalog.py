@@ -91,6 +91,9 @@ def test_recursion_is_kept_and_programs_may_change(wh: Warehouse) -> None:
     assert [wh.history(name)[0] for name in ("tc", "apart")] == before, "the same program changes nothing"
     wh.datalog(REACH.replace("!blocked(Z)", "Z != nil"))
     assert wh.history("apart")[0] == before[1], "its own rules are the same"
+    by_program = [commit for commit in wh.history("tc") if commit["version"] > before[0]["version"]]
+    assert len(by_program) == 1, "rows, query and program are one commit"
+    assert "Z != nil" in wh.engine.view_table(wh.definition("tc")).log.snapshot().properties["deltaic.datalog"]
     wh.refresh_all()
     check(wh, reach(links(wh), set()))
 

@@ -9,7 +9,7 @@ import pytest
 from deltaic import Warehouse
 from deltaic.app.pipeline.pipeline import Pipeline
 from deltaic.app.values.definition import Definition
-from deltaic.errors import HistoryGone, NotIncremental
+from deltaic.errors import HistoryGone, NotIncremental, UnsupportedError
 from tests.e2e.conftest import Keep, Kept, report_of, rows
 from tests.e2e.misfortunes import vacuumed
 
@@ -46,6 +46,55 @@ def test_operations(wh: Warehouse, both: list[Kept], operation: str) -> None:
     wh.sql("INSERT INTO s VALUES (1, 99, 'z')")
     for view in both:
         view.refresh()
+
+
+def test_what_is_read_behind_a_query_s_back(wh: Warehouse) -> None:
+    """A view whose tables are not all known would stay as it is when they change: it is refused."""
+    wh.script(SETUP)
+    wh.script("""
+      CREATE FUNCTION total() RETURNS BIGINT RETURN SELECT sum(v) FROM s;
+      CREATE FUNCTION rows_of() RETURNS TABLE (k INT) RETURN SELECT k FROM s;
+      CREATE FUNCTION more(x INT) RETURNS INT RETURN x + 1
+    """)
+    try:
+        for query in (
+            "SELECT k FROM IDENTIFIER('s')",
+            "WITH c AS (TABLE s) SELECT k FROM c",
+            "SELECT k, count(*) AS n FROM table_changes('s', 0) GROUP BY k",
+            "SELECT k, total() AS t FROM s",
+            "SELECT k, default.total() AS t FROM s",
+            "SELECT s.k FROM s JOIN rows_of() r ON s.k = r.k",
+        ):
+            with pytest.raises(UnsupportedError, match=r"the query reads \S*s otherwise than by its name"):
+                wh.sql(f"CREATE MATERIALIZED VIEW refused AS {query}")
+        assert wh.views() == []
+        # what reads no table may still be another function tomorrow
+        own = Kept(wh, "own", "SELECT default.more(k) AS k, note FROM s")
+        dated = Kept(
+            wh, "dated", "SELECT default.s.k, current_date() > DATE '2020-01-01' AS past FROM default.s LIMIT 99"
+        )
+        still = Kept(wh, "still", "SELECT s.k FROM s TABLESAMPLE (100 PERCENT) REPEATABLE (1) WHERE s.v > 1")
+        wh.sql("CREATE OR REPLACE FUNCTION more(x INT) RETURNS INT RETURN x + 2")
+        assert "UNKNOWN_FUNCTION" in own.refresh("full").reasons[0]
+        dated.refresh("full")
+        still.refresh("noop")
+        assert wh.check("own").verdict == wh.check("dated").verdict == "uncertain"
+    finally:
+        wh.script("DROP FUNCTION total; DROP FUNCTION rows_of; DROP FUNCTION more")
+
+
+def test_a_temporary_view_is_no_source(wh: Warehouse) -> None:
+    wh.script(SETUP)
+    wh.sql("CREATE TEMPORARY VIEW s AS SELECT 'x' AS k, DATE '2020-01-01' AS v, 1 AS note")
+    try:
+        wh.sql(f"CREATE MATERIALIZED VIEW g AS {GROUPED}")
+        wh.sql("CREATE MATERIALIZED VIEW l AS SELECT note, v FROM s ORDER BY v LIMIT 1")
+        wh.sql("INSERT INTO default.s VALUES (1, 1, 'z')")
+        assert [report.mode for report in wh.refresh_all()] == ["incremental", "full"]
+        assert rows(wh, "SELECT * FROM l") == [("z", 1)]
+        assert rows(wh, "SELECT t, n FROM g WHERE k = 1") == [(41, 4)]
+    finally:
+        wh.sql("DROP VIEW s")
 
 
 def test_commits_without_rows_are_no_work(wh: Warehouse, both: list[Kept]) -> None:

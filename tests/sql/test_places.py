@@ -5,7 +5,7 @@ import pytest
 from deltaic.algebra.types import is_exact_key, is_groupable, is_storable
 from deltaic.errors import ParseError
 from deltaic.sql.parse_statement import parse_statement
-from deltaic.sql.statements import CreateTable, MoveTable
+from deltaic.sql.statements import CreateTable, DropTable, DropView, MoveTable, RenameTable
 
 
 def test_a_table_that_moves() -> None:
@@ -13,6 +13,21 @@ def test_a_table_that_moves() -> None:
     assert parse_statement(text) == MoveTable(("a", "s"), "/x y", text)
     with pytest.raises(ParseError, match="a text in quotes is expected"):
         parse_statement("ALTER TABLE s SET LOCATION 7")
+
+
+def test_names_in_a_text() -> None:
+    text = "DROP TABLE IF EXISTS IDENTIFIER('a.`t u`')"
+    assert parse_statement(text) == DropTable(("a", "t u"), text, "TABLE")
+    text = "ALTER TABLE IDENTIFIER('t') RENAME TO u"
+    assert parse_statement(text) == RenameTable(("t",), text)
+    assert parse_statement("DROP MATERIALIZED VIEW identifier('v')") == DropView(("v",), False)
+    for text in ("CREATE TABLE identifier (a INT, b STRING COMMENT 'x')", "CREATE TABLE `identifier` (a INT)"):
+        made = parse_statement(text)
+        assert isinstance(made, CreateTable)
+        assert made.name == ("identifier",), "a name like any other, with columns after it"
+    for inside in ("x", ":x", "'a' || 'b'", "", "'a b'", "''"):
+        with pytest.raises(ParseError):
+            parse_statement(f"DROP TABLE IDENTIFIER({inside})")
 
 
 @pytest.mark.parametrize("tail", ["", " VERSION AS OF 1 TBLPROPERTIES (a = 'b')"])

@@ -40,6 +40,11 @@ def enough_stack() -> Iterator[None]:
 
 
 _AROUND = "SELECT * FROM ("
+_NODE = re.compile(r"^((?:[: ]  )*[:+]- )([A-Z].*)$", re.MULTILINE)
+"""A line of a plan below its first: how deep it stands, and what it says."""
+_COMPUTED = ("OneRowRelation", "LocalRelation", "Range ", "CTERelationRef", "UnionLoopRef")
+"""Leaves of a plan that no table is behind."""
+_OF_TABLE = re.compile(r"Relation(?:V2)? ([^\s\[(]+)")
 
 
 class Analyzer:
@@ -74,6 +79,17 @@ class Analyzer:
             if is_too_deep(error):
                 raise NotLowered(too_large("Spark has not enough stack for a part of it")) from None
             raise
+
+    def table_read(self, query: str) -> str | None:
+        """A table, or whatever else is stored, that a query reads; None if it only computes."""
+        plan = str(self.spark.sql(f"EXPLAIN EXTENDED {_AROUND}{query}\n)").collect()[0][0])
+        analyzed = plan.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
+        nodes = [(len(found[1]), found[2]) for found in _NODE.finditer(analyzed)]
+        for (depth, node), (below, _) in zip(nodes, [*nodes[1:], (0, "")], strict=True):
+            if below <= depth and not node.startswith(_COMPUTED):
+                told = _OF_TABLE.match(node)
+                return told[1] if told else node.split(" ", 1)[0]
+        return None
 
     @cached_property
     def builtins(self) -> frozenset[str]:

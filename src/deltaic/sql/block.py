@@ -16,6 +16,7 @@ from deltaic.algebra.recursion import Component
 from deltaic.algebra.trees import keep
 from deltaic.errors import Position
 from deltaic.sql import functions
+from deltaic.sql.moving import foreign, undecided
 from deltaic.sql.parse import OPERAND, QUERY, Call, Span, Text, span_of
 from deltaic.sql.render import select_list, stub
 from deltaic.sql.scope import Catalog, Ctes, Derived, Scope
@@ -226,25 +227,13 @@ class Block:
                 self.context.refuse(
                     Code.UNSUPPORTED_SYNTAX, f"{call.name}() groups rows by their neighbours", call.span[0]
                 )
-            if call.name in functions.NON_DETERMINISTIC:
-                self.context.refuse(Code.NON_DETERMINISTIC, f"{call.name}() is not decided by the row", call.span[0])
-            if self._is_function(call) and not self.context.catalog.is_builtin(call.name):
-                self.context.refuse(
-                    Code.UNKNOWN_FUNCTION,
-                    f"{call.name}() is not a function of Spark's own, so its determinism is not known",
-                    call.span[0],
-                )
         self.check_stars(tree, span)
-        for token in self.text.within(span):
-            if token.token_type is TokenType.STRING and token.text.lower() in functions.MOVING_DATES:
-                before = self.text.tokens[self.text.index_at(token.start) - 1].text.upper()
-                casts = {call.name for call in self.text.calls(span)} & functions.DATE_CASTS
-                if casts or before.startswith(("DATE", "TIMESTAMP")):
-                    self.context.refuse(Code.NON_DETERMINISTIC, f"'{token.text}' is another day tomorrow", token.start)
-            bare = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
-            named = bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE
-            if named and self.scope.resolve([token.text]) is None:
-                self.context.refuse(Code.NON_DETERMINISTIC, f"{token.text} is not decided by the row", token.start)
+        found = undecided(self.text, span, lambda name: self.scope.resolve([name]) is not None)
+        if found is not None:
+            self.context.refuse(Code.NON_DETERMINISTIC, *found)
+        found = foreign(self.text, span, self.context.catalog.is_builtin)
+        if found is not None:
+            self.context.refuse(Code.UNKNOWN_FUNCTION, *found)
 
     def check_stars(self, tree: exp.Expr, span: Span) -> None:
         """A star inside a function means all columns in reach, of which the algebra keeps the used ones."""
@@ -254,11 +243,6 @@ class Block:
             inside = isinstance(node, exp.Column) and isinstance(node.this, exp.Star)
             if inside and node is not tree:
                 self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a star inside an expression", span[0])
-
-    def _is_function(self, call: Call) -> bool:
-        token = self.text.tokens[self.text.index_at(call.span[0])]
-        named = token.token_type in (TokenType.VAR, TokenType.IDENTIFIER)
-        return named and token.text.lower() not in functions.NOT_CALLS
 
     def subquery_span(self, node: exp.Expr) -> Span:
         """Where a subquery stands, with EXISTS, or with IN, its NOT and its left side."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -314,3 +314,12 @@ def start_of(tree: exp.Expr) -> int | None:
 def span_of(node: exp.Expr) -> Span:
     span: Span = node.meta[SPAN]
     return span
+
+
+def replaced(sql: str, by: Mapping[Span, str]) -> str:
+    """A text with others in some places of it."""
+    pieces, here = [], 0
+    for (start, end), text in sorted(by.items()):
+        pieces.extend([sql[here:start], text])
+        here = end
+    return "".join([*pieces, sql[here:]])

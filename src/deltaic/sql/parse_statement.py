@@ -109,18 +109,36 @@ class _Parser:
             self.fail(f"{_END} is expected")
 
     def name(self) -> tuple[str, ...]:
+        if self.peek() == "IDENTIFIER" and self.peek(1) == "(":
+            named = self.name_in_text()
+            if named is not None:
+                return named
         parts = [self.identifier()]
         while self.peek() == ".":
             self.index += 1
             parts.append(self.identifier())
         return tuple(parts)
 
+    def name_in_text(self) -> tuple[str, ...] | None:
+        """The name in IDENTIFIER('a.b'); None if these are a name and a list of columns after it."""
+        inside = self.tokens[self.index + 2 : self.text.closing(self.index + 1)]
+        if len(inside) > 1 and _is_word(inside[0]) and (_is_word(inside[1]) or inside[1].text == ","):
+            return None
+        self.index += 2
+        if len(inside) != 1 or inside[0].token_type is not TokenType.STRING:
+            self.fail("IDENTIFIER takes one text in quotes here")
+        name = Text.of(self.string())
+        within = _Parser(name, name.tokens, name.sql)
+        parts = within.name()
+        within.done()
+        self.need(")")
+        return parts
+
     def identifier(self) -> str:
         if self.index >= len(self.tokens):
             self.fail("a name is expected")
         token = self.tokens[self.index]
-        plain = token.text[:1].isalnum() or token.text[:1] == "_"
-        if token.token_type is TokenType.STRING or not (plain or token.token_type is TokenType.IDENTIFIER):
+        if not _is_word(token):
             self.fail("a name is expected")
         self.index += 1
         return token.text
@@ -307,6 +325,12 @@ class _Parser:
         others = [self.peek(n) for n in range(len(self.tokens) - self.index)]
         clause_words = others[: others.index("AS")] if "AS" in others and not like else others
         return CreateTable(name, self.text.sql[:cut], self.text.sql[cut:end], "LOCATION" in clause_words)
+
+
+def _is_word(token: Token) -> bool:
+    """Whether a token can be a name."""
+    plain = token.text[:1].isalnum() or token.text[:1] == "_"
+    return token.token_type is TokenType.IDENTIFIER or (plain and token.token_type is not TokenType.STRING)
 
 
 class _Clauses:

@@ -15,7 +15,6 @@ from pyspark.sql.types import DataType, StringType
 from deltaic.algebra.nodes import Node
 from deltaic.algebra.prune import prune
 from deltaic.algebra.quoting import quote
-from deltaic.algebra.reasons import Code, Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.types import is_exact_key
 from deltaic.app.refresh.compile import Compiled, pinned_text
@@ -243,5 +242,4 @@ def _deciding_words(compiled: Compiled) -> list[str]:
     known = functions.ROUNDED | functions.STABLE_AGGREGATES | functions.STABLE_WINDOWS
     shaky = called & (functions.AGGREGATES | functions.WINDOW_ONLY) - known
     words = {token.text.upper() for token in text.tokens} & {"LIMIT", "OFFSET", "ROWS"}
-    own = isinstance(compiled.way, Reason) and compiled.way.code is Code.UNKNOWN_FUNCTION
-    return sorted([*(f"{name}()" for name in shaky), *words, *(["a function that is not Spark's own"] if own else [])])
+    return sorted([*(f"{name}()" for name in shaky), *words])

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 ROWS_SHOWN = 20
 _REFRESH = "Refresh it, and check it then."
 _REPAIR = "deltaic repair, or Warehouse.repair(name), computes it anew."
-_MOVING = (Code.NON_DETERMINISTIC, Code.SAMPLE)
 
 
 class _Damaged(DeltaicError):
@@ -82,7 +81,8 @@ class Checker:
             raise UnsupportedError("its query or its settings are others than those last computed", hint=_REFRESH)
         planner = Planner(self.engine)
         compiled = planner.compiled(definition)
-        if definition_moves(last) or (isinstance(compiled.way, Reason) and compiled.way.code in _MOVING):
+        drawn = isinstance(compiled.way, Reason) and compiled.way.code is Code.SAMPLE
+        if definition_moves(last) or compiled.moves or drawn:
             why = compiled.way.detail if isinstance(compiled.way, Reason) else "time"
             hint = (
                 "There is nothing to compare it with. Store what it draws or asks for in a table, to have it checked."

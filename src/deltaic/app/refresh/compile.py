@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from deltaic.algebra.trees import sources as sources_of
 from deltaic.algebra.trees import walk
 from deltaic.app.catalogs.catalog import Catalog
 from deltaic.app.catalogs.live import LiveTable
+from deltaic.app.refresh.own_text import over
 from deltaic.app.refresh.recursive_text import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.refresh.sources import Source, SourceCatalog, UniqueOf
 from deltaic.app.values.definition import INTERVAL, KEY, REFERS, Definition, references_in
@@ -41,9 +43,11 @@ from deltaic.plan.forms import Decided, decide
 from deltaic.plan.maintain import Form, Maintenance
 from deltaic.plan.refreshing import full_query
 from deltaic.plan.steps import SourceRead, StoredView
+from deltaic.spark.session import is_connect
 from deltaic.sql.extent import check_extent, ctes_meant
 from deltaic.sql.lower import lower
-from deltaic.sql.parse import Text, parse_query
+from deltaic.sql.moving import moves
+from deltaic.sql.parse import Span, Text, parse_query
 from deltaic.sql.render import stub
 from deltaic.store.log import Log
 
@@ -71,6 +75,8 @@ class Compiled:
     forms: Mapping[Form, float] = field(default_factory=dict)
     """Of a new view: what refreshes are thought to take, by what could be stored of its sets."""
     recursion: Recursive = field(default_factory=Recursive)
+    moves: bool = False
+    """Whether the answer may be another one though no source changed."""
 
     @property
     def stored(self) -> dict[str, str]:
@@ -113,7 +119,7 @@ def _compiled(definition: Definition, world: SourceCatalog, *, use_rs: bool) -> 
     check_extent(tree, text)
     places = _places(tree, text, world)
     recursion = find_recursion(tree, text, world)
-    schema = world.analyzer.schema(recursion.stubbed(text.sql))
+    schema = _schema(text, places, recursion, world)
     if definition.full_name.lower() in world.sources:
         raise DependencyError(f"{definition.full_name} cannot read itself")
     definition = _named(definition, schema)
@@ -124,6 +130,9 @@ def _compiled(definition: Definition, world: SourceCatalog, *, use_rs: bool) -> 
     lowered = _lowered(definition, tree, text, world, schema)
     if isinstance(lowered, Reason) and recursion.components and lowered.code is not Code.SEMANTICS:
         raise UnsupportedError(f"a recursive query cannot be kept or computed with {lowered.detail}", at=lowered.at)
+    moving = isinstance(lowered, Reason) and _moves(text, world)
+    if isinstance(lowered, Reason):
+        _check_seen(tree, text, places, recursion, world)
     node: Node | None = None
     if definition.technique == "dred" and not isinstance(lowered, Reason) and not recursion.components:
         lowered, recursion = pinned_to_dred(lowered)
@@ -141,8 +150,41 @@ def _compiled(definition: Definition, world: SourceCatalog, *, use_rs: bool) -> 
     unique = _unique(node, definition, declared) if node is not None else ()
     prices = decided.prices
     return Compiled(
-        definition, schema, dict(world.sources), way, node, tree, text, places, types, unique, prices, recursion
+        definition, schema, dict(world.sources), way, node, tree, text, places, types, unique, prices, recursion, moving
     )
+
+
+def _schema(text: Text, places: Mapping[Span, str], recursion: Recursive, world: SourceCatalog) -> StructType:
+    """Names and types by Spark. Over Connect the session has the user's temporary views, which come before tables of
+    the same name: so tables are given with their schemas, which no temporary view has."""
+    bare = {
+        span: ".".join(map(quote, key.split(".", 1)))
+        for span, key in places.items()
+        if not key.startswith("delta.`") and "." not in text.slice(span)
+    }
+    if bare and is_connect(world.analyzer.spark):
+        with suppress(DeltaicError):  # the user's own text tells where it is wrong
+            return world.analyzer.schema(recursion.stubbed(text.sql, bare))
+    return world.analyzer.schema(recursion.stubbed(text.sql))
+
+
+def _moves(text: Text, world: SourceCatalog) -> bool:
+    columns = {field.name.lower() for source in world.sources.values() for field in source.columns}
+    return moves(text, lambda name: name.lower() in columns, world.is_builtin)
+
+
+def _check_seen(
+    tree: exp.Expr, text: Text, places: Mapping[Span, str], recursion: Recursive, world: SourceCatalog
+) -> None:
+    """All that a query reads must be a source: of what is read behind its back (by a function, by IDENTIFIER) nobody
+    would know when it changes. So with empty relations in the place of its sources it must read no table."""
+    stubs = {key: f"(SELECT * FROM {stub(source.columns)})" for key, source in world.sources.items()}
+    read = world.analyzer.table_read(over(stubs, tree, text, places, recursion))
+    if read is not None:
+        raise UnsupportedError(
+            f"the query reads {read} otherwise than by its name in FROM, and so nobody would know when that changes",
+            hint="Name each table in FROM; not by IDENTIFIER, TABLE, table_changes or a function that reads it.",
+        )
 
 
 def declared_keys(definition: Definition, sources: Mapping[str, Source]) -> dict[str, tuple[frozenset[str], ...]]:
@@ -369,29 +411,13 @@ def _check_storable(name: str, kind: DataType) -> None:
 
 def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
     """The user's own text with every source pinned to its version: how a view without algebra is computed."""
-    pieces, here = [], 0
-    sql, computed = compiled.text.sql, compiled.recursion.places
-    named = {t.parts[0].meta["start"]: t for t in compiled.tree.find_all(exp.Table) if _is_named(t)}
-    inside = [span for span in compiled.places if any(a <= span[0] < b for a, b in computed)]
-    for (start, end), key in sorted({**compiled.places, **computed}.items()):
-        if (start, end) in inside:
-            continue
-        if (start, end) in computed:
-            pieces.extend([sql[here:start], computed[start, end]])
-            here = end
-            continue
-        source, read = compiled.sources[key], reads[key]
-        columns = (
-            f"CAST(NULL AS {f.type}) AS {quote(f.name)}" if f.name in read.missing else quote(f.name)
-            for f in source.columns
-        )  # fmt: skip
-        pieces.append(sql[here:start])
-        pieces.append(f"(SELECT {', '.join(columns)} FROM {read.at(read.new)}{read.where})")
-        if not named[start].alias:
-            pieces.append(f" AS {quote(named[start].name)}")
-        here = end
-    return "".join([*pieces, sql[here:]])
+    pinned = {key: _pinned(source, reads[key]) for key, source in compiled.sources.items()}
+    return over(pinned, compiled.tree, compiled.text, compiled.places, compiled.recursion)
 
 
-def _is_named(table: exp.Table) -> bool:
-    return isinstance(table.this, exp.Identifier)
+def _pinned(source: Source, read: SourceRead) -> str:
+    columns = (
+        f"CAST(NULL AS {f.type}) AS {quote(f.name)}" if f.name in read.missing else quote(f.name)
+        for f in source.columns
+    )  # fmt: skip
+    return f"(SELECT {', '.join(columns)} FROM {read.at(read.new)}{read.where})"

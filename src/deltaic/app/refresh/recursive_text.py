@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 from sqlglot import exp
@@ -16,7 +17,7 @@ from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import NameProblem, UnsupportedError
 from deltaic.spark.analyzer import query_error
 from deltaic.sql.lower import lower
-from deltaic.sql.parse import Span, Text
+from deltaic.sql.parse import Span, Text, replaced
 from deltaic.sql.recursive import has_recursion
 from deltaic.sql.scope import Catalog, Derived
 
@@ -28,13 +29,16 @@ class Recursive:
     components: tuple[Component, ...] = ()
     defined: Mapping[Span, Derived] = field(default_factory=dict)
 
-    def stubbed(self, sql: str) -> str:
-        """The text with queries of no rows in the place of recursive ones; what follows them stays on its line."""
-        stubs = {}
+    def stubbed(self, sql: str, others: Mapping[Span, str] = MappingProxyType({})) -> str:
+        """The text with queries of no rows in the place of recursive ones; what follows them stays on its line.
+        `others` are put in outside of these."""
+        stubs = {
+            span: text for span, text in others.items() if not any(a <= span[0] < b for a, b in self.defined)
+        }  # fmt: skip
         for (start, end), d in self.defined.items():
             listed = ", ".join(f"CAST(NULL AS {kind}) AS {quote(n)}" for kind, n in zip(d.types, d.names, strict=True))
             stubs[start, end] = "\n" * sql.count("\n", start, end) + f"SELECT {listed}"
-        return _replaced(sql, stubs)
+        return replaced(sql, stubs)
 
     @property
     def places(self) -> dict[Span, str]:
@@ -73,11 +77,3 @@ def pinned_to_dred(query: Node) -> tuple[Node | Reason, Recursive]:
         detail = "deltaic.technique is 'dred', which without recursion is for DISTINCT and UNION of joins"
         return Reason(Code.TECHNIQUE, detail, hint="Leave deltaic.technique out, or choose another."), Recursive()
     return found[0], Recursive((found[1],))
-
-
-def _replaced(sql: str, by: Mapping[Span, str]) -> str:
-    pieces, here = [], 0
-    for (start, end), text in sorted(by.items()):
-        pieces.extend([sql[here:start], text])
-        here = end
-    return "".join([*pieces, sql[here:]])

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyspark.sql.types import StructType
 
 from deltaic.algebra.quoting import quote
-from deltaic.algebra.reasons import Code, Reason
+from deltaic.algebra.reasons import Reason
 from deltaic.app.refresh.compile import Compiled, pinned_text
 from deltaic.app.refresh.why_full import TABLE, digest
 from deltaic.app.values.definition import PROPERTY
@@ -205,7 +205,7 @@ def progress_of(
         figures[PLANNED_AT] = at
     if reasons:
         figures["reasons"] = [str(reason) for reason in reasons]
-    if isinstance(compiled.way, Reason) and compiled.way.code is Code.NON_DETERMINISTIC:
+    if compiled.moves:
         figures["time_dependent"] = True
     return Progress(
         refresh=number,

@@ -10,8 +10,9 @@ all. What cannot be told as such a change, or written so, is computed anew at on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from deltaic.algebra.canonical import canonical
 from deltaic.algebra.nodes import Node
@@ -21,7 +22,15 @@ from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.decide import Plan, Planner, first_reads
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
-from deltaic.app.refresh.stored import create_sql, depth_of, progress_of, same_columns, stored_view, write_step
+from deltaic.app.refresh.stored import (
+    create_sql,
+    depth_of,
+    own_properties,
+    progress_of,
+    same_columns,
+    stored_view,
+    write_step,
+)
 from deltaic.app.refresh.upkeep import with_last_vacuum
 from deltaic.app.refresh.why_full import recoverable
 from deltaic.app.values.definition import PROPERTY, Definition
@@ -105,16 +114,18 @@ def altered_definition(old: Definition, query: str) -> Definition:
     return replace(old, query=query, given=(), form=None)
 
 
-def alteration(engine: Engine, old: Definition, query: str) -> Alteration:
+def alteration(
+    engine: Engine, old: Definition, query: str, properties: Mapping[str, str] = MappingProxyType({})
+) -> Alteration:
     """Of a view as it is to one of another query."""
-    return Alteration(engine, old, engine.compile_new(altered_definition(old, query)))
+    return Alteration(engine, old, engine.compile_new(altered_definition(old, query)), properties)
 
 
 class Alteration:
-    """Of one view to another query."""
+    """Of one view to another query; `properties` are those that its table gets besides."""
 
-    def __init__(self, engine: Engine, old: Definition, new: Compiled) -> None:
-        self.engine, self.old, self.new = engine, old, new
+    def __init__(self, engine: Engine, old: Definition, new: Compiled, properties: Mapping[str, str]) -> None:
+        self.engine, self.old, self.new, self.properties = engine, old, new, properties
         self.planner = Planner(engine)
 
     def plan(self) -> Plan | None:
@@ -137,7 +148,7 @@ class Alteration:
             program = program_for(way, known)
         else:
             program = Program((branch_delta(way, change, DELTA),)) if change.removed or change.added else None
-        properties = {PROPERTY: self.new.definition.to_json()}
+        properties = {**self.properties, PROPERTY: self.new.definition.to_json()}
         own = {key: state for key, state in states.items() if key in self.new.sources}
         progress = progress_of(
             self.new,
@@ -173,7 +184,8 @@ class Alteration:
         reads = {key: self.unchanged(key, read, before) for key, read in first_reads(self.new, states).items()}
         query = query_over_view(change.node, way, stored_view(before, table, use_rs=False), self.new.stored)
         title = "write the view's own rows with its new columns"
-        steps: list[Step] = [WriteView(title, create_sql(self.new, table, query), whole=True)]
+        sql = create_sql(self.new, table, query, properties={**own_properties(table), **self.properties})
+        steps: list[Step] = [WriteView(title, sql, whole=True)]
         told = _told(change)
         progress = progress_of(self.new, states, last.refresh + 1, mode="incremental", technique=told, reasons=())
         progress = with_last_vacuum(progress, last)

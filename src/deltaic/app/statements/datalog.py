@@ -6,7 +6,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from deltaic.algebra.quoting import text_literal
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.stored import own_properties
 from deltaic.app.statements.making import materialize, new_definition
@@ -76,7 +75,4 @@ class _View:
             undo.callback(self.alter, self.old.query, before)
 
     def alter(self, query: str, text: str) -> None:
-        ViewStatements(self.engine).alter(AlterView((self.new.schema, self.new.name), query))
-        relation = self.engine.view_table(self.new).ref.relation
-        told = f"{text_literal(PROPERTY)} = {text_literal(text)}"
-        self.engine.spark.sql(f"ALTER TABLE {relation} SET TBLPROPERTIES ({told})")
+        ViewStatements(self.engine).alter(AlterView((self.new.schema, self.new.name), query), {PROPERTY: text})

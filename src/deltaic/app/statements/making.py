@@ -63,7 +63,7 @@ def new_definition(engine: Engine, create: CreateView) -> Definition:
 def materialize(
     engine: Engine,
     definition: Definition,
-    properties: dict[str, str] | None,
+    properties: Mapping[str, str] | None,
     *,
     replacing: bool,
     old: Definition | None = None,
@@ -132,7 +132,7 @@ class _FirstCommit:
 
 
 def _first_commit(
-    engine: Engine, compiled: Compiled, properties: dict[str, str] | None, replacing: bool, old: Definition | None
+    engine: Engine, compiled: Compiled, properties: Mapping[str, str] | None, replacing: bool, old: Definition | None
 ) -> _FirstCommit:
     definition, planner = compiled.definition, Planner(engine)
     # Its number comes before the sources' versions: whoever brings the view to later ones meanwhile takes it.

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.contest import again_if_beaten, contested
 from deltaic.app.refresh.engine import Engine
+from deltaic.app.refresh.stored import own_properties
 from deltaic.app.statements.altering import alteration, altered_definition
 from deltaic.app.statements.making import check_circle, check_policy, materialize, new_definition
 from deltaic.app.statements.programs import with_query
@@ -58,19 +62,22 @@ class ViewStatements:
                     raise
                 raise ConcurrentRefresh(f"{schema}.{name} was dropped meanwhile", hint=TRY_AGAIN) from problem
 
-    def alter(self, statement: AlterView) -> None:
-        contested(self.catalog, self.catalog.qualified(statement.name), lambda: self._altered(statement))
+    def alter(self, statement: AlterView, properties: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`properties` are told to the view's table by the same commit."""
+        contested(self.catalog, self.catalog.qualified(statement.name), lambda: self._altered(statement, properties))
 
-    def _altered(self, statement: AlterView) -> None:
+    def _altered(self, statement: AlterView, properties: Mapping[str, str]) -> None:
         with self.engine.lock():
             statement = with_query(self.engine, statement)
             schema, name = self.catalog.qualified(statement.name)
             old = self.catalog.definition(schema, name)
-            altering = alteration(self.engine, old, statement.query)
+            altering = alteration(self.engine, old, statement.query, properties)
             check_policy(altering.new)
             check_circle(self.engine, altering.new)
             if not altering.run():
-                materialize(self.engine, altered_definition(old, statement.query), None, replacing=True, old=old)
+                definition = altered_definition(old, statement.query)
+                told = {**own_properties(self.engine.view_table(old)), **properties}
+                materialize(self.engine, definition, told, replacing=True, old=old)
 
     def drop(self, statement: DropView) -> None:
         with self.engine.lock():

@@ -1,0 +1,55 @@
+"""What may give another answer though no row changed, told by the text of a query."""
+
+import pytest
+
+from deltaic.sql.moving import foreign, moves, undecided
+from deltaic.sql.parse import Text
+
+BUILTINS = {"sum", "count", "explode", "upper", "cast", "coalesce", "date_add", "array", "date", "now", "rand"}
+
+
+def is_moving(sql: str) -> bool:
+    return moves(Text.of(sql), lambda name: name == "user", BUILTINS.__contains__)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a, now() FROM s LIMIT 3",
+        "SELECT a, current_date FROM s LIMIT 3",
+        "SELECT a FROM s WHERE d > DATE 'yesterday' LIMIT 3",
+        "SELECT a FROM s WHERE d > cast('today' AS date) LIMIT 3",
+        "SELECT f(a) FROM s",
+        "SELECT default.upper(a) FROM s",
+        "SELECT a FROM s, LATERAL f(a) AS t(x)",
+        "SELECT (SELECT max(x) FROM t WHERE rand() > x) FROM s",
+        "SELECT `f`(a) FROM s",
+    ],
+)
+def test_what_moves(sql: str) -> None:
+    assert is_moving(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT user, 'now()' FROM s LIMIT 3",
+        "SELECT a AS `current_date` FROM s",
+        "WITH c (a, b) AS (SELECT 1, 2), d(z) AS (SELECT a FROM c) SELECT * FROM d AS e(y), (SELECT 1) f(x)",
+        "SELECT cast(a AS DECIMAL(10, 2)), count(*) FILTER (WHERE a IN (1, 2)) FROM s q(a) JOIN t USING (a)",
+        "SELECT sum(a) OVER (PARTITION BY (b)) FROM s LATERAL VIEW explode(array(1)) e AS z",
+        "SELECT 'today', upper('now') FROM range(3)",
+        "SELECT * FROM VALUES (1), (2) AS v(x) WHERE NOT (x = 1) AND EXISTS (SELECT 1)",
+    ],
+)
+def test_what_does_not(sql: str) -> None:
+    assert not is_moving(sql)
+
+
+def test_what_it_is_and_where() -> None:
+    text = Text.of("SELECT a, now(), f(b) FROM s")
+    whole = (0, len(text.sql))
+    assert undecided(text, whole, lambda _: False) == ("now() is not decided by the row", 10)
+    found = foreign(text, whole, BUILTINS.__contains__)
+    assert found is not None
+    assert found[1] == 17
