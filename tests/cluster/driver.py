@@ -25,7 +25,7 @@ import deltaic
 from deltaic import Report, Warehouse
 from deltaic.app.refresh.run import Run
 from deltaic.app.rounds import fixpoint
-from deltaic.app.rounds.fixpoint import SparkEngine
+from deltaic.app.rounds.fixpoint import SparkRunner
 from deltaic.spark import lost
 from tests.cluster.standalone import EXECUTOR_MEMORY, LOOPBACK, Cluster
 from tests.cluster.views import CHANGES, VIEWS, Views
@@ -177,7 +177,7 @@ class Scenario:
         views.wh.sql("SET spark.deltaic.roundsHere = 0")
         views.wh.sql("DELETE FROM edge WHERE s = 2")
         before = self.restarts
-        with all_by_spark(), self.before(SparkEngine, "keep", 2, self.lose_executors):
+        with all_by_spark(), self.before(SparkRunner, "keep", 2, self.lose_executors):
             report = views.wh.refresh("path")
         assert isinstance(report, Report)
         assert report.mode == "incremental", report

@@ -177,7 +177,7 @@ def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
     wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
     shop.database.run("TRUNCATE orders", "INSERT INTO orders VALUES (1, 1, 1, 'x')")
     before = datetime.now(UTC)
-    now = wh.table("joined", as_of=Clock(wh.engine).moment(wh.definition("joined")).order.newest)
+    now = wh.table("joined", as_of=Clock(wh.engine).standing(wh.definition("joined")).order.newest)
     now.createOrReplaceTempView("looked_at")
     assert difference(shop.truth(VIEWS["joined"]), rows(wh, "SELECT * FROM looked_at")) is None
     with pytest.raises(HistoryGone, match="changes after it are gone"):
@@ -199,7 +199,7 @@ def test_captured_changes_that_all_readers_are_past_are_forgotten(shop: Shop) ->
     wh = shop.wh
     for name in ("joined", "grouped"):
         wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {VIEWS[name]}")
-    first = Clock(wh.engine).moment(wh.definition("joined")).order.newest
+    first = Clock(wh.engine).standing(wh.definition("joined")).order.newest
     live = wh.engine.live("default.orders")
     assert live is not None
 

@@ -65,7 +65,7 @@ class Recorded:
         self.see()
 
     def see(self) -> None:
-        newest = max(Clock(self.wh.engine).moment(self.wh.definition(name)).order.newest for name in self.views)
+        newest = max(Clock(self.wh.engine).standing(self.wh.definition(name)).order.newest for name in self.views)
         self.wanted[newest] = {name: rows(self.wh, query) for name, query in self.views.items()}
 
     def commit(self, *statements: str) -> None:
@@ -108,7 +108,7 @@ def test_any_time_up_to_the_mark(wh: Warehouse, properties: str, names: list[str
         reports = wh.propagate(name)
         assert wh.explain(name, propagate=True).endswith("Propagate now: nothing to do")
         assert all(report.mode == "propagated" for report in reports)
-        moment = Clock(wh.engine).moment(wh.definition(name))
+        moment = Clock(wh.engine).standing(wh.definition(name))
         assert moment.view_time is not None
         times = range(moment.view_time, moment.order.newest + 1)
         recorded.check_looked_at(name, random.Random(name).choice(times))
@@ -132,7 +132,7 @@ def test_a_step_is_as_large_as_it_is_told_to_be(wh: Warehouse) -> None:
         assert len(wh.propagate("joined", steps=2)) == 2
         kept = KeptDelta(wh.engine, wh.definition("joined")).now()
         assert kept is not None
-        newest = Clock(wh.engine).moment(wh.definition("joined")).order.newest
+        newest = Clock(wh.engine).standing(wh.definition("joined")).order.newest
         assert kept.mark < newest
         with pytest.raises(TimeError, match="after the high-water mark"):
             wh.apply("joined", to=newest)
@@ -365,7 +365,7 @@ def test_a_timestamp_means_what_was_committed_by_then(wh: Warehouse) -> None:
         wh.table("joined", as_of=stamp)  # what another query gave then is not asked for
     wh.sql("ALTER TABLE r ADD COLUMN more INT")
     wh.sql("CREATE OR REPLACE MATERIALIZED VIEW joined AS SELECT r.*, w FROM r JOIN s ON r.k = s.k")
-    newest = Clock(wh.engine).moment(wh.definition("joined")).order.newest
+    newest = Clock(wh.engine).standing(wh.definition("joined")).order.newest
     wh.sql("INSERT INTO r VALUES (1, 57, 1)")
     wh.table("joined", as_of=newest)
     with pytest.raises(NameProblem, match="reads no source"):
@@ -485,7 +485,7 @@ def test_killed_while_writers_commit(spark: SparkSession, tmp_path: Path) -> Non
                     recorded.commit(chance.choice(HISTORY))
             assert other.returncode in (0, 9)
             wh.propagate("three")
-            own = Clock(wh.engine).moment(wh.definition("three")).view_time
+            own = Clock(wh.engine).standing(wh.definition("three")).view_time
             assert own is not None
             recorded.check("three", own)
             at = chance.choice([t for t in recorded.wanted if t >= own])

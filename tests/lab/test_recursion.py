@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from deltaic.algebra.nodes import WEIGHT, Field, Scan, State
 from deltaic.algebra.recursion import PREFIX, Component, Predicate
-from deltaic.app.rounds.coded import NULL, CodedEngine, Codes, runs_here
+from deltaic.app.rounds.coded import NULL, CodedRunner, Codes, runs_here
 from deltaic.app.statements.altering import rules_without
 from deltaic.delta.dred import AlteredRules, Of, relation_of
 from deltaic.delta.rules import Derivation
@@ -31,7 +31,7 @@ COLUMNS = (Column("a", Type.INT), Column("b", Type.INT))
 TABLES = ("e", "f", "n")
 
 
-class DuckEngine:
+class DuckRunner:
     def __init__(self, duck: Duck) -> None:
         self.duck = duck
 
@@ -60,7 +60,7 @@ class Kept:
     def __init__(self, duck: Duck, sql: str) -> None:
         self.duck = duck
         self.components = self.lowered(sql)
-        self.rounds = Rounds(DuckEngine(duck), most=200)
+        self.rounds = Rounds(DuckRunner(duck), most=200)
         self.coded = 0
         """How often rounds were run in codes, too."""
         for component in self.components:
@@ -135,7 +135,7 @@ class Kept:
         if not runs_here(query.node for query in queries):
             return
         codes = Codes()
-        engine = CodedEngine(codes)
+        engine = CodedRunner(codes)
 
         def loaded(relation: str) -> pa.Table:
             columns = zip(*self.duck.rows(f"SELECT * FROM {relation}"), strict=True)
@@ -172,7 +172,7 @@ class Kept:
     def naive(self, component: Component) -> dict[str, set[tuple[object, ...]]]:
         """Every rule over everything, until there is nothing new."""
         found: dict[str, set[tuple[object, ...]]] = {p.source: set() for p in component.predicates}
-        engine = DuckEngine(self.duck)
+        engine = DuckRunner(self.duck)
 
         def named(scan: Scan) -> str:
             return f"naive_{scan.source[1:]}" if scan.source.startswith(PREFIX) else scan.source

@@ -78,8 +78,8 @@ def test_what_commits_say(spark: SparkSession, tmp_path: Path) -> None:
         True,
         False,
     ]
-    assert [(file.rows, file.dv) for file in inserted.adds] == [(10, None)]
-    assert [(file.rows, file.dv is None) for file in deleted.adds] == [(9, False)]
+    assert [file.rows for file in inserted.adds] == [10]
+    assert [file.rows for file in deleted.adds] == [9]
     assert deleted.adds[0].path == deleted.removes[0].path == inserted.adds[0].path
     assert not deleted.cdc  # with deletion vectors Delta tells the feed's rows from those
     assert deleted.operation_metrics["numDeletedRows"] == "1"

@@ -27,7 +27,7 @@ from deltaic.plan.outer import Mark, marked
 from deltaic.plan.padding import without_padding
 from deltaic.plan.program import sets_program
 from deltaic.plan.recursion import Recursion, maintained
-from deltaic.plan.state import STATE_PREFIX, Kept, kept
+from deltaic.plan.state import STATE_PREFIX, KeptAggregate, kept
 from deltaic.plan.strata import Stratum, expanded, stratified
 from deltaic.plan.strata import hidden_columns as hidden_columns_of_strata
 
@@ -281,7 +281,7 @@ def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> 
         yield replace(way, way=Way.CHANGES, key=key, kept=found, stored=stored)
 
 
-def _cannot_be_netted(found: Kept) -> bool:
+def _cannot_be_netted(found: KeptAggregate) -> bool:
     netted = [part for part in found.parts if part.moment is None and part.bag is None]
     names = frozenset[str]().union(*(part.looked_at for part in netted))
     return any(not is_groupable(found.top.input.fields[name].type) for name in names)

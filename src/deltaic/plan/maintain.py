@@ -30,7 +30,7 @@ from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import KIND, Bag, BagTable
 from deltaic.plan.outer import Mark
 from deltaic.plan.recursion import Recursion
-from deltaic.plan.state import Kept
+from deltaic.plan.state import KeptAggregate
 from deltaic.plan.strata import STRATUM, StrataTable, Stratum
 
 VIEW = "@view"
@@ -85,7 +85,7 @@ class Maintenance:
     way: Way
     key: tuple[str, ...]
     visible: int
-    kept: Kept | None = None
+    kept: KeptAggregate | None = None
     stored: tuple[tuple[str, str], ...] = ()
     """For a view kept by change tables: its parts, and which columns of root hold them."""
     marks: tuple[Mark, ...] = ()

@@ -16,7 +16,7 @@ class OverDeleted(Exception):
     """So much would have to be derived again that computing everything is less."""
 
 
-class Engine(Protocol):
+class Runner(Protocol):
     def keep(self, relation: str, query: Query) -> int:
         """Computes a query now, and gives its rows a name, instead of others that had it; how many there are."""
 
@@ -57,7 +57,7 @@ class RoundsFound:
 class Rounds:
     """At most so many rounds of a phase; and over-deleted rows, if there is a limit to them."""
 
-    engine: Engine
+    runner: Runner
     most: int
     over_deleted: float | None = None
     told: list[RoundsFound] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Rounds:
         self.run(Phase.EVALUATE, parts)
         for part in parts:
             p = part.predicate
-            self.engine.define(relation_of(p.source, Of.NEW), same_as(p, Of.COME))
+            self.runner.define(relation_of(p.source, Of.NEW), same_as(p, Of.COME))
 
     def maintain(self, phases: Mapping[Phase, Sequence[Part]]) -> None:
         """What the predicates are now, and their changes, from what they were."""
@@ -79,18 +79,18 @@ class Rounds:
         else:
             for part in parts:
                 p = part.predicate
-                self.engine.empty(relation_of(p.source, Of.BACK), p)
-                self.engine.define(relation_of(p.source, Of.NOW), same_as(p, Of.OLD))
+                self.runner.empty(relation_of(p.source, Of.BACK), p)
+                self.runner.define(relation_of(p.source, Of.NOW), same_as(p, Of.OLD))
         self.run(Phase.INSERT, phases[Phase.INSERT])
         self.define(parts, Of.NEW)
         for part in parts:
-            self.engine.change(part.predicate, lost(part.predicate), won(part.predicate))
+            self.runner.change(part.predicate, lost(part.predicate), won(part.predicate))
 
     def run(self, phase: Phase, parts: Sequence[Part]) -> int:
         """All rounds of a phase, until one finds nothing; how many rows they found."""
         found: dict[str, list[int]] = {part.predicate.name: [] for part in parts}
         for part in parts:
-            self.engine.empty(relation_of(part.predicate.source, phase.fills), part.predicate)
+            self.runner.empty(relation_of(part.predicate.source, phase.fills), part.predicate)
         rows, total = self.round(phase, parts, [part.first for part in parts], found), 0
         while rows:
             total += rows
@@ -114,16 +114,16 @@ class Rounds:
         for part, query in zip(parts, queries, strict=True):
             name = _next(part)
             if query is None:
-                self.engine.empty(name, part.predicate)
-            counts.append(self.engine.keep(name, query) if query is not None else 0)
+                self.runner.empty(name, part.predicate)
+            counts.append(self.runner.keep(name, query) if query is not None else 0)
         if not any(counts):
             return 0
         for part, count in zip(parts, counts, strict=True):
             p = part.predicate
             found[p.name].append(count)
-            self.engine.define(relation_of(p.source, Of.FRONT), named(_next(part), p))
+            self.runner.define(relation_of(p.source, Of.FRONT), named(_next(part), p))
             if count:
-                self.engine.add(relation_of(p.source, phase.fills), _next(part), p)
+                self.runner.add(relation_of(p.source, phase.fills), _next(part), p)
         following = {Phase.REDERIVE: Of.NOW, Phase.INSERT: Of.NEW}.get(phase)
         if following is not None:
             self.define(parts, following)
@@ -131,7 +131,7 @@ class Rounds:
 
     def define(self, parts: Sequence[Part], of: Of) -> None:
         for part in parts:
-            self.engine.define(relation_of(part.predicate.source, of), follows(part.predicate, of))
+            self.runner.define(relation_of(part.predicate.source, of), follows(part.predicate, of))
 
 
 def _next(part: Part) -> str:

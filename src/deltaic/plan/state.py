@@ -76,7 +76,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptAggregate:
     """An aggregate whose groups are kept from changes: `top` computes all parts beside the query's calls."""
 
     top: Aggregate
@@ -90,7 +90,7 @@ class Kept:
     bags: tuple[Bag, ...] = ()
 
 
-def kept(top: Aggregate) -> Kept | str:
+def kept(top: Aggregate) -> KeptAggregate | str:
     """How to keep the aggregate, or why it cannot be kept from changes."""
     return _Keeping(top).kept()
 
@@ -104,7 +104,7 @@ class _Keeping:
         self.bags: list[Bag] = []
         self.number = 0
 
-    def kept(self) -> Kept | str:
+    def kept(self) -> KeptAggregate | str:
         finals: list[tuple[str, Expr]] = []
         for item in self.top.aggregates:
             final = self.final(item) if item.call is not None else None
@@ -115,7 +115,7 @@ class _Keeping:
         own = {item.name for item in self.top.aggregates}
         items = (*self.top.aggregates, *(p.item for p in self.parts.values() if p.name not in own))
         top = Aggregate(self.input, self.top.groups, items)
-        return Kept(top, tuple(self.parts.values()), rows, tuple(finals), tuple(self.doubts), tuple(self.bags))
+        return KeptAggregate(top, tuple(self.parts.values()), rows, tuple(finals), tuple(self.doubts), tuple(self.bags))
 
     def final(self, item: Item) -> Expr | None:
         """The call out of its parts, in the type that Spark gave it."""

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, StructType
 
 from deltaic.algebra.nodes import Field
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import PARTS, NotLowered, too_large
 from deltaic.errors import DeltaicError, NameProblem, ParseError, Position, UnsupportedError
 from deltaic.sql.parse import Text
@@ -107,7 +108,7 @@ def fields_of(schema: StructType) -> tuple[Field, ...]:
 def type_text(kind: DataType) -> str:
     """A type as SQL writes it. simpleString cuts long structs short and does not quote field names."""
     if isinstance(kind, StructType):
-        inner = ", ".join(f"`{f.name.replace('`', '``')}`: {type_text(f.dataType)}" for f in kind.fields)
+        inner = ", ".join(f"{quote(f.name)}: {type_text(f.dataType)}" for f in kind.fields)
         return f"struct<{inner}>"
     parts: dict[str, Any] = {"array": ["elementType"], "map": ["keyType", "valueType"]}
     names = parts.get(kind.typeName())

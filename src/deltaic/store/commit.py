@@ -18,12 +18,11 @@ MARKER = "deltaic"
 class FileAction:
     """One file that a commit adds, removes or, as a part of the change feed, adds beside the table.
 
-    A table's rows are those of its (path, dv) pairs: the same file under another deletion vector `dv` has
-    other rows. `rows` is what the pair holds, where the log says so.
+    The same file under another deletion vector has other rows, and is removed and added. `rows` is what it holds
+    without those that are deleted, where the log says so.
     """
 
     path: str
-    dv: str | None
     data_change: bool
     rows: int | None
     size: int | None
@@ -116,7 +115,6 @@ def _file(action: dict[str, Any]) -> FileAction:
     count = json.loads(stats).get("numRecords") if stats else None
     return FileAction(
         path=action["path"],
-        dv=_vector_id(vector) if vector else None,
         data_change=action.get("dataChange", True),
         rows=count - (vector["cardinality"] if vector else 0) if count is not None else None,
         size=action.get("size"),
@@ -128,12 +126,6 @@ def _file(action: dict[str, Any]) -> FileAction:
 def _features(action: dict[str, Any]) -> frozenset[str]:
     named = (*(action.get("readerFeatures") or ()), *(action.get("writerFeatures") or ()))
     return features(action["minReaderVersion"], action["minWriterVersion"], named)
-
-
-def _vector_id(vector: dict[str, Any]) -> str:
-    """The id that Delta's protocol defines for a deletion vector."""
-    offset = vector.get("offset")
-    return f"{vector['storageType']}{vector['pathOrInlineDv']}" + (f"@{offset}" if offset is not None else "")
 
 
 def _metadata(action: dict[str, Any]) -> MetadataAction:

@@ -53,7 +53,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Differing:
     """One comparison: how many rows differ, and the first of them."""
 
     missing: int
@@ -134,13 +134,13 @@ class Comparing:
         where = f" WHERE {quote(self.snapshot.shown)}" if self.snapshot.shown else ""
         return f"SELECT {listed} FROM {self.relation}{where}"
 
-    def visible(self, visible: str, sample: Sampled | None) -> Outcome:
+    def visible(self, visible: str, sample: Sampled | None) -> Differing:
         """Beside the text itself. What numbers are made of, a text does not tell."""
         names = self.past.definition.columns
         listed = ", ".join(map(quote, names))
         expected = f"SELECT * FROM (\n{pinned_text(self.compiled, self.past.reads)}\n) AS q({listed})"
 
-        def run(terms: Terms) -> Outcome:
+        def run(terms: Terms) -> Differing:
             plain = [replace(c, sizes=()) for c in terms.columns]
             return self.compare(expected, visible, self.columns(names, plain), terms.decided_by, sample)
 
@@ -156,7 +156,7 @@ class Comparing:
 
     # what is stored
 
-    def state(self, sample: Sampled | None) -> Outcome | None:
+    def state(self, sample: Sampled | None) -> Differing | None:
         """Beside what a recompute would store; None where that is no more than people see, or something else."""
         way, compiled = self.compiled.way, self.compiled
         if not isinstance(way, Maintenance) or not same_columns(self.past.table, compiled):
@@ -168,7 +168,7 @@ class Comparing:
         more = [name for s in way.strata for f in s.columns if is_exact_key(f.type) for name in (names[f.name],)]
         wider = sample and replace(sample, columns=(*sample.columns, *more))
 
-        def run(terms: Terms) -> Outcome:
+        def run(terms: Terms) -> Differing:
             assert terms.root is not None
             listed = [f"{quote(name)} AS {quote(names.get(name, name))}" for name in terms.root.columns]
             tree = render(simplify(terms.root), pinned_in(self.past.reads))
@@ -180,7 +180,7 @@ class Comparing:
 
     # both
 
-    def settling(self, root: Node, terms: Callable[[Node], Terms], run: Callable[[Terms], Outcome]) -> Outcome:
+    def settling(self, root: Node, terms: Callable[[Node], Terms], run: Callable[[Terms], Differing]) -> Differing:
         """What differs, though rows may tie, is looked at again if none do."""
         outcome = run(terms(root))
         queries = [] if outcome.clean else ties(root)
@@ -201,10 +201,10 @@ class Comparing:
 
     def compare(
         self, expected: str, found: str, columns: Sequence[Column], decided_by: tuple[str, ...], sample: Sampled | None
-    ) -> Outcome:
+    ) -> Differing:
         with compared(self.session, expected, found, columns, sample) as d:
             rows = fetched(d.rows, self.limit, as_json=True) if not d.is_none else Result([], [], False)
-            return Outcome(d.missing, d.extra, d.rounded, d.chosen, rows, columns, decided_by)
+            return Differing(d.missing, d.extra, d.rounded, d.chosen, rows, columns, decided_by)
 
     def sampled(self, visible: str, sample: int) -> Sampled | None:
         """By the key of its groups, if they are shown: Spark then computes these groups only."""

@@ -18,7 +18,7 @@ from deltaic.algebra.trees import with_leaves
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.desk import Desk
 from deltaic.app.refresh.reading import Reading
-from deltaic.app.rounds.coded import CodedEngine, Codes, rounds_run_here, runs_here
+from deltaic.app.rounds.coded import CodedRunner, Codes, rounds_run_here, runs_here
 from deltaic.app.rounds.fixpoint import Keep, Limits, iterate, name_relations
 from deltaic.app.rounds.scalars import NotHere
 from deltaic.app.values.settings import Settings
@@ -44,8 +44,8 @@ class Here(ABC):
     def __init__(self, session: SparkSession, limits: Limits, keep: Keep) -> None:
         self.session, self.limits, self.kept_by_spark = session, limits, keep
         self.codes = Codes()
-        self.engine = CodedEngine(self.codes)
-        self.rounds = Rounds(self.engine, limits.rounds, limits.over_deleted)
+        self.runner = CodedRunner(self.codes)
+        self.rounds = Rounds(self.runner, limits.rounds, limits.over_deleted)
         self.waiting: dict[str, tuple[pa.Table, dict[str, str]]] = {}
         """Relations that are to be encoded, and the types of their columns."""
         self.named = False
@@ -87,7 +87,7 @@ class Here(ABC):
             self.codes.learn(kind, columns)
         for relation, (rows, types) in self.waiting.items():
             coded = {name: self.codes.encoded(kind, rows[name]) for name, kind in types.items()}
-            self.engine.relations[relation] = pa.table(coded)
+            self.runner.relations[relation] = pa.table(coded)
 
     def tell(self, p: Predicate, relation: str, rows: pa.Table) -> None:
         """Spark rows of a predicate, with their signs if they have such."""
@@ -111,7 +111,7 @@ class EvaluatedHere(Here):
         self.rounds.evaluate(dict(step.phases)[Phase.EVALUATE])
         for p in fixpoint.component.predicates:
             new = relation_of(p.source, Of.NEW)
-            self.tell(p, new, self.engine.relations[new])
+            self.tell(p, new, self.runner.relations[new])
 
 
 class MaintainedHere(Here):
@@ -132,10 +132,10 @@ class MaintainedHere(Here):
         self.encode()
         for number, trees in self.scanned.items():
             names = {of.value: leaf_relation(number, of) for of in (Of.NEW, Of.OLD, Of.GONE, Of.COME)}
-            self.engine.learn_leaf(names, *map(self.engine.evaluate, trees))
+            self.runner.learn_leaf(names, *map(self.runner.evaluate, trees))
         self.rounds.maintain(dict(step.phases))
         for p in fixpoint.component.predicates:
-            self.tell(p, change_of(p), self.engine.changes[p.source])
+            self.tell(p, change_of(p), self.runner.changes[p.source])
             self.tell_states(step, p)
 
     def scan_leaf(self, number: int, node: Node, changed: bool) -> bool:

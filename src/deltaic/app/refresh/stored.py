@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pyspark.sql.types import StructType
 
-from deltaic.algebra.quoting import quote
+from deltaic.algebra.quoting import quote, quote_list
 from deltaic.algebra.reasons import Reason
 from deltaic.app.refresh.compile import Compiled, pinned_text
 from deltaic.app.refresh.why_full import TABLE, digest
@@ -153,7 +153,7 @@ def recompute_sql(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:
     if isinstance(compiled.way, Maintenance):
         return full_query(compiled.way, reads, StoredView("", None, compiled.stored))
     text = pinned_text(compiled, reads)
-    names = ", ".join(f"`{c.replace('`', '``')}`" for c in compiled.definition.columns)
+    names = quote_list(compiled.definition.columns)
     return f"SELECT * FROM (\n{text}\n) AS q({names})"
 
 

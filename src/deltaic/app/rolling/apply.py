@@ -14,7 +14,7 @@ from deltaic.app.refresh.run import timed
 from deltaic.app.refresh.sources import Source
 from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, tried
 from deltaic.app.refresh.why_full import view_reasons
-from deltaic.app.rolling.clock import AsOf, Clock, Moment
+from deltaic.app.rolling.clock import AsOf, Clock, Standing
 from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
@@ -35,7 +35,7 @@ class Roll:
     """What applying does, and the time that it gets to."""
 
     plan: Plan
-    moment: Moment
+    standing: Standing
     upto: int
 
 
@@ -46,10 +46,10 @@ class Applier:
         self.engine, self.definition = engine, definition
         self.clock, self.planner = Clock(engine), Planner(engine, looking=looking)
 
-    def reaches(self, moment: Moment, at: int) -> bool:
+    def reaches(self, standing: Standing, at: int) -> bool:
         """Whether the kept delta goes from where the view is to a time."""
         kept = KeptDelta(self.engine, self.definition).now()
-        if kept is None or not kept.goes_from(moment.view_time) or at > moment.still(kept.mark):
+        if kept is None or not kept.goes_from(standing.view_time) or at > standing.still(kept.mark):
             return False
         return self.edit_of(*self.planner.looked_at(self.definition)) is None
 
@@ -63,13 +63,13 @@ class Applier:
         started, refresher = time.perf_counter(), Refresher(self.engine)
         with self.engine.lock():
             roll = self.roll(to)
-            pins = roll.moment.versions(roll.upto)
+            pins = roll.standing.versions(roll.upto)
             with refresher.telling(self.definition, pins):
                 report = refresher.made(roll.plan, started, full=False, pins=pins)
             timings = dict(report.timings)
             if report.mode != "noop":
                 with timed(timings, "upkeep"):
-                    self.prune(roll.moment.since(roll.upto), roll.plan.progress)
+                    self.prune(roll.standing.since(roll.upto), roll.plan.progress)
         return replace(report, time=roll.upto, seconds=time.perf_counter() - started, timings=timings)
 
     def prune(self, own: int, progress: Progress | None) -> None:
@@ -91,31 +91,31 @@ class Applier:
     def roll(self, to: AsOf | None) -> Roll:
         compiled = self.planner.compiled(self.definition)
         body = body_for(self.definition, compiled)
-        moment, name = self.clock.moment(self.definition), self.definition.full_name
-        kept, own = KeptDelta(self.engine, self.definition).of(body, moment), moment.view_time
+        standing, name = self.clock.standing(self.definition), self.definition.full_name
+        kept, own = KeptDelta(self.engine, self.definition).of(body, standing), standing.view_time
         if kept is None or own is None:
             raise TimeError(f"{name} has no kept delta from where it is", hint=f'propagate("{name}") begins one.')
-        mark = moment.still(kept.mark)
-        reached = mark if to is None else self.clock.time_meant(moment, to)
+        mark = standing.still(kept.mark)
+        reached = mark if to is None else self.clock.time_meant(standing, to)
         if reached > mark:
-            told = f"{name}: time {moment.told(reached)} is after the high-water mark, {moment.told(mark)}"
+            told = f"{name}: time {standing.told(reached)} is after the high-water mark, {standing.told(mark)}"
             raise TimeError(told, hint=f'propagate("{name}") moves the mark.')
-        pins = self.clock.pins(moment, reached)
+        pins = self.clock.pins(standing, reached)
         states = self.planner.states(compiled, pins)
         reads = {key: self.unchanged(compiled.sources[key], states[key]) for key in states}
         table, marked = self.planner.looked_at(self.definition)
-        if marked is None or Progress.of(marked.commit) != moment.last:
+        if marked is None or Progress.of(marked.commit) != standing.last:
             raise ConcurrentRefresh(f"{name} was refreshed meanwhile", hint=TRY_AGAIN)
         edited = self.edit_of(table, marked)
         if edited is not None:
             raise NotIncremental(f"{name}: {edited}", hint="Refresh it: it is computed anew.")
-        if pins == moment.versions(own):
-            nothing = Plan(self.definition, compiled, "noop", "none", (), reads, [], table, moment.last)
-            return Roll(nothing, moment, reached)
+        if pins == standing.versions(own):
+            nothing = Plan(self.definition, compiled, "noop", "none", (), reads, [], table, standing.last)
+            return Roll(nothing, standing, reached)
         reads[KEPT] = self.kept_read(kept, body, own, reached)
-        plan = self.planner.decided(self.definition, compiled, table, moment.last, reads, [], states)
+        plan = self.planner.decided(self.definition, compiled, table, standing.last, reads, [], states)
         technique = f"{plan.technique}, kept delta" if plan.mode == "incremental" else plan.technique
-        return Roll(replace(plan, kept=kept.table.ref, technique=technique), moment, reached)
+        return Roll(replace(plan, kept=kept.table.ref, technique=technique), standing, reached)
 
     def unchanged(self, source: Source, now: Snapshot) -> SourceRead:
         """A source whose change the kept delta has; its state may still be asked for."""

@@ -29,7 +29,7 @@ AsOf = int | str | datetime
 
 
 @dataclass(frozen=True)
-class Moment:
+class Standing:
     """The order of commits, and where in it a view is."""
 
     definition: Definition
@@ -83,7 +83,7 @@ class Clock:
     def settings(self) -> Settings:
         return Settings.of(self.engine.spark)
 
-    def moment(self, definition: Definition) -> Moment:
+    def standing(self, definition: Definition) -> Standing:
         """The order with every commit of the view's sources that is there now. Under the warehouse's lock."""
         self.engine.capture(definition)
         last = self.engine.last_progress(definition)
@@ -101,7 +101,7 @@ class Clock:
             logs[state.table_id] = (log, state.version)
         order = self.table.see({**self.others(logs), **logs})
         self.forget()
-        return Moment(definition, last, order)
+        return Standing(definition, last, order)
 
     def forget(self) -> None:
         """What nobody asks for any more, once the order has become many files: what all kept deltas are past, and is
@@ -152,33 +152,33 @@ class Clock:
                     found[state.table_id] = (log, state.version)
         return found
 
-    def time_meant(self, moment: Moment, as_of: AsOf) -> int:
+    def time_meant(self, standing: Standing, as_of: AsOf) -> int:
         """The number of a time; one that is not there yet is refused."""
-        name, newest = moment.definition.full_name, moment.order.newest
+        name, newest = standing.definition.full_name, standing.order.newest
         if isinstance(as_of, bool) or not isinstance(as_of, int | str | datetime):
             raise ConfigurationError(f"{as_of!r} is not a time", hint="A number, a timestamp, or a datetime.")
         if isinstance(as_of, int):
             if as_of > newest:
-                raise TimeError(f"{name}: time {as_of} is after the newest commit, {moment.told(newest)}")
+                raise TimeError(f"{name}: time {as_of} is after the newest commit, {standing.told(newest)}")
             if as_of < 1:
                 raise TimeError(f"{name}: times begin with 1, and {as_of} is before that")
-            return self.recorded(moment, as_of)
+            return self.recorded(standing, as_of)
         stamp = self.stamp(as_of)
         if stamp > time.time() * 1000:
             raise TimeError(f"{name}: {as_of} is in the future", hint="A time up to now can be asked for.")
-        found = moment.order.at_stamp(stamp)
+        found = standing.order.at_stamp(stamp)
         if not found:
-            first = moment.order.units[0].time if moment.order.units else 0
-            raise TimeError(f"{name}: {as_of} is before the first recorded commit, {moment.told(first)}")
-        return self.recorded(moment, found)
+            first = standing.order.units[0].time if standing.order.units else 0
+            raise TimeError(f"{name}: {as_of} is before the first recorded commit, {standing.told(first)}")
+        return self.recorded(standing, found)
 
-    def recorded(self, moment: Moment, at: int) -> int:
+    def recorded(self, standing: Standing, at: int) -> int:
         """A time, if the order still tells the versions of all of the view's sources at it."""
-        begins = moment.order.begins
-        if at < begins and moment.ids.keys() - moment.versions(at).keys():
-            what = f"time {at} is no longer recorded, those from {moment.told(begins)} on are"
+        begins = standing.order.begins
+        if at < begins and standing.ids.keys() - standing.versions(at).keys():
+            what = f"time {at} is no longer recorded, those from {standing.told(begins)} on are"
             raise TimeError(
-                f"{moment.definition.full_name}: {what}",
+                f"{standing.definition.full_name}: {what}",
                 hint="spark.deltaic.retainHours says how long they are kept.",
             )
         return at
@@ -205,13 +205,13 @@ class Clock:
                 name = compiled.definition.full_name
                 raise TimeError(f"{name} reads {', '.join(missing)} of {key}, which was not there at that time")
 
-    def pins(self, moment: Moment, at: int) -> Mapping[str, int]:
+    def pins(self, standing: Standing, at: int) -> Mapping[str, int]:
         """The versions that a refresh to a time reads; refused if the view is past it."""
-        if moment.is_back(at):
-            own = moment.view_time
-            where = f"at time {moment.told(own)}" if own else "past it"
+        if standing.is_back(at):
+            own = standing.view_time
+            where = f"at time {standing.told(own)}" if own else "past it"
             raise TimeError(
-                f"{moment.definition.full_name} is {where}, and time {moment.told(at)} is before that",
+                f"{standing.definition.full_name} is {where}, and time {standing.told(at)} is before that",
                 hint="A view is rolled forward only; table(name, as_of=...) reads what is still kept.",
             )
-        return moment.versions(at)
+        return standing.versions(at)

@@ -12,7 +12,7 @@ from deltaic.algebra.types import is_groupable, is_storable
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.engine import Engine
-from deltaic.app.rolling.clock import Moment
+from deltaic.app.rolling.clock import Standing
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.settings import Settings
 from deltaic.delta.timed import TIME
@@ -107,10 +107,12 @@ class KeptDelta:
         except (KeyError, TypeError, ValueError, AttributeError):
             return None  # of something else: it is begun anew
 
-    def of(self, body: Body, moment: Moment) -> Kept | None:
+    def of(self, body: Body, standing: Standing) -> Kept | None:
         """The kept delta of this very body, if it goes on from where the view is."""
         kept = self.now()
-        return kept if kept is not None and kept.body == digest_of(body) and kept.goes_from(moment.view_time) else None
+        if kept is None or kept.body != digest_of(body) or not kept.goes_from(standing.view_time):
+            return None
+        return kept
 
     def prune(self, kept: Kept, upto: int, session: SparkSession) -> None:
         """Forget what nobody will ask for: what is not after a time that the view is at."""

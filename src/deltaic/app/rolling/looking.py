@@ -19,7 +19,7 @@ from deltaic.app.refresh.shared import Shared
 from deltaic.app.refresh.stored import recompute_sql
 from deltaic.app.refresh.why_full import digest, recoverable
 from deltaic.app.rolling.apply import Applier
-from deltaic.app.rolling.clock import AsOf, Clock, Moment
+from deltaic.app.rolling.clock import AsOf, Clock, Standing
 from deltaic.app.rounds.fixpoint import little
 from deltaic.app.values.definition import Definition
 from deltaic.errors import HistoryGone, TimeError
@@ -44,28 +44,28 @@ class Looker:
     def table(self, as_of: AsOf) -> DataFrame:
         with told_of(self.definition.full_name), self.engine.lock():
             clock = Clock(self.engine)
-            moment = clock.moment(self.definition)
-            at = clock.time_meant(moment, as_of)
-            if moment.is_back(at):
-                return self.stored(self.version_at(moment, at))
-            plan = self.plan(moment, at)
+            standing = clock.standing(self.definition)
+            at = clock.time_meant(standing, as_of)
+            if standing.is_back(at):
+                return self.stored(self.version_at(standing, at))
+            plan = self.plan(standing, at)
             if plan.mode == "noop":
                 assert plan.table.at is not None
                 return self.stored(plan.table.at)
             return self.looked_at(plan)
 
-    def plan(self, moment: Moment, at: int) -> Plan:
+    def plan(self, standing: Standing, at: int) -> Plan:
         """By the kept delta, where it goes from here to there; else by what the sources say."""
         clock, compiled = Clock(self.engine), self.engine.compiled(self.definition)
-        clock.check_columns(compiled, moment.versions(at))
+        clock.check_columns(compiled, standing.versions(at))
         applier = Applier(self.engine, self.definition, looking=True)
-        if applier.reaches(moment, at):
+        if applier.reaches(standing, at):
             return applier.roll(at).plan
-        return Planner(self.engine, looking=True).plan(self.definition, pins=moment.versions(at))
+        return Planner(self.engine, looking=True).plan(self.definition, pins=standing.versions(at))
 
-    def version_at(self, moment: Moment, at: int) -> int:
+    def version_at(self, standing: Standing, at: int) -> int:
         """The version of the view's own table that was at a time of the past."""
-        wanted = {key: (moment.ids[key], version) for key, version in moment.versions(at).items()}
+        wanted = {key: (standing.ids[key], version) for key, version in standing.versions(at).items()}
         for version in range(self.log.version(), -1, -1):
             try:
                 progress = Progress.of(self.log.commit(version))
@@ -75,10 +75,10 @@ class Looker:
                 continue  # another query's rows
             if {key: (s.table_id, s.version) for key, s in progress.sources.items()} == wanted:
                 return version
-        own = moment.view_time
+        own = standing.view_time
+        now = standing.told(own) if own else "unknown"
         raise TimeError(
-            f"{self.definition.full_name} is at time {moment.told(own) if own else 'unknown'}, and what it was at time"
-            f" {moment.told(at)} is not kept",
+            f"{self.definition.full_name} is at time {now}, and what it was at time {standing.told(at)} is not kept",
             hint="Times that it was refreshed to can be read as long as its table has them.",
         )
 

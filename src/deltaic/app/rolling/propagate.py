@@ -28,7 +28,7 @@ from deltaic.app.refresh.sources import Source
 from deltaic.app.refresh.stored import used_columns
 from deltaic.app.refresh.upkeep import Upkeep
 from deltaic.app.refresh.why_full import recoverable, source_reasons
-from deltaic.app.rolling.clock import AsOf, Clock, Moment
+from deltaic.app.rolling.clock import AsOf, Clock, Standing
 from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
@@ -67,7 +67,7 @@ class Propagator:
         self.engine, self.definition = engine, definition
         self.clock, self.planner = Clock(engine), Planner(engine)
         self.compiled: Compiled
-        self.moment: Moment
+        self.standing: Standing
         self._rows: dict[tuple[str, int], int | None] = {}
 
     def propagate(self, upto: AsOf | None, steps: int | None) -> Iterator[Report]:
@@ -76,7 +76,7 @@ class Propagator:
         done = 0
         if upto is None:
             with self.engine.lock():
-                upto = self.clock.moment(self.definition).order.newest
+                upto = self.clock.standing(self.definition).order.newest
         while steps is None or done < steps:
             with self.engine.lock():
                 report = self.step(upto)
@@ -90,9 +90,9 @@ class Propagator:
         started = time.perf_counter()
         self.compiled = self.planner.compiled(self.definition)
         body = body_for(self.definition, self.compiled)
-        self.moment = self.clock.moment(self.definition)
-        kept = KeptDelta(self.engine, self.definition).of(body, self.moment) or self.begun(body)
-        end = self.clock.time_meant(self.moment, upto)
+        self.standing = self.clock.standing(self.definition)
+        kept = KeptDelta(self.engine, self.definition).of(body, self.standing) or self.begun(body)
+        end = self.clock.time_meant(self.standing, upto)
         following = self.following(body, kept, end)
         if following is None:
             return None
@@ -137,16 +137,16 @@ class Propagator:
         with self.engine.lock():
             self.compiled = self.planner.compiled(self.definition)
             body, keeping = body_for(self.definition, self.compiled), KeptDelta(self.engine, self.definition)
-            self.moment = self.clock.moment(self.definition)
-            own, kept = self.moment.view_time, keeping.of(body, self.moment)
+            self.standing = self.clock.standing(self.definition)
+            own, kept = self.standing.view_time, keeping.of(body, self.standing)
             if kept is None and own is None:
                 told = "The view is at no recorded time: it is refreshed first, and its kept delta begins there."
                 return explain_propagation(self.compiled, told, None)
             if kept is None:
                 assert own is not None
                 kept = keeping.empty(body, relations_of(body), own)
-            following = self.following(body, kept, self.moment.order.newest)
-            told = f"High-water mark: {self.moment.told(kept.mark)}"
+            following = self.following(body, kept, self.standing.order.newest)
+            told = f"High-water mark: {self.standing.told(kept.mark)}"
             plan = self.plan(kept, following) if following is not None else None
             return explain_propagation(self.compiled, told, plan)
 
@@ -155,12 +155,12 @@ class Propagator:
 
     def begun(self, body: Body) -> Kept:
         """A kept delta from where the view is."""
-        if self.moment.view_time is None:
+        if self.standing.view_time is None:
             # of its sources' versions some were never there at once: the newest state is a recorded one
-            pins = self.moment.versions(self.moment.order.newest)
+            pins = self.standing.versions(self.standing.order.newest)
             Refresher(self.engine).refresh(self.definition, full=False, pins=pins)
-            self.moment = self.clock.moment(self.definition)
-        own = self.moment.view_time
+            self.standing = self.clock.standing(self.definition)
+        own = self.standing.view_time
         assert own is not None
         with self.engine.session_for(self.definition) as session:
             begun = KeptDelta(self.engine, self.definition).begin(body, relations_of(body), own, session)
@@ -172,12 +172,12 @@ class Propagator:
     def interval(self, body: Body, kept: Kept, end: int) -> Next | None:
         """Commits from the mark on, until they have as many rows as a step is to have."""
         after, rolling = kept.mark, kept.rolling
-        if end <= self.moment.still(after):
+        if end <= self.standing.still(after):
             return None
         target = Settings.of(self.engine.spark).propagate_rows
-        keys = {table: key for key, table in self.moment.ids.items()}
+        keys = {table: key for key, table in self.standing.ids.items()}
         upto, total = after, 0
-        for unit in self.moment.order.units:
+        for unit in self.standing.order.units:
             if unit.source not in keys or not after < unit.time <= end:
                 continue
             rows = self.rows_of(keys[unit.source], unit.version) or 0
@@ -220,7 +220,7 @@ class Propagator:
         """As many commits of a source as its interval has; all there are, where it has none."""
         named = {name.lower(): commits for name, commits in self.definition.intervals.items()}
         commits = named.get(source) or named.get(source.split(".", 1)[-1])
-        units = self.moment.order.between(self.moment.ids[source], after, end)
+        units = self.standing.order.between(self.standing.ids[source], after, end)
         return units[commits - 1].time if commits and len(units) > commits else end
 
     def is_empty(self, term: Term, leaves: Sequence[tuple[str, str]]) -> bool:
@@ -240,7 +240,7 @@ class Propagator:
 
     def versions_in(self, source: str, span: Span) -> Versions:
         """The commits of a source in a span that changed rows."""
-        units = self.moment.order.between(self.moment.ids[source], span.after, span.upto)
+        units = self.standing.order.between(self.standing.ids[source], span.after, span.upto)
         return [(u.version, u.time) for u in units if self.rows_of(source, u.version) is not None]
 
     def rows_of(self, source: str, version: int) -> int | None:
@@ -264,10 +264,10 @@ class Propagator:
     def changed(self, name: str, key: str, span: Span) -> SourceRead:
         """How a source is read: its changes in a span, and its state at the end of it."""
         source = self.compiled.sources[key]
-        old, new = (self.moment.versions(at)[key] for at in (span.after, span.upto))
+        old, new = (self.standing.versions(at)[key] for at in (span.after, span.upto))
         log = Log(source.ref, self.engine.spark)
         snapshot = log.snapshot(new)
-        before, used = self.moment.last.sources[key], used_columns(self.compiled, key, snapshot)
+        before, used = self.standing.last.sources[key], used_columns(self.compiled, key, snapshot)
         problems = [str(reason) for reason in source_reasons(source, before, snapshot, used, log)]
         if source.live is not None and source.live.is_lost(old):
             problems.append(f"{Code.CAPTURE_LOST.name}: changes of {key} were lost, and its capture was begun anew")
@@ -276,7 +276,7 @@ class Propagator:
                 f"{self.definition.full_name} cannot be propagated: {'; '.join(problems)}",
                 hint="Refresh the view: it is recomputed, and its kept delta begins anew.",
             )
-        recorded = [u.version for u in self.moment.order.between(self.moment.ids[key], span.after, span.upto)]
+        recorded = [u.version for u in self.standing.order.between(self.standing.ids[key], span.after, span.upto)]
         if recorded != list(range(old + 1, new + 1)):  # some were cleaned out of the log before anybody saw them
             raise HistoryGone(
                 f"{self.definition.full_name} cannot be propagated: commits of {key} after version {old} are gone",

@@ -23,11 +23,11 @@ def _refreshed(engine: Engine, name: tuple[str, str], as_of: AsOf | None, full: 
         if as_of is None:
             return Refresher(engine).refresh(definition, full=full)
         clock = Clock(engine)
-        moment = clock.moment(definition)
-        at = clock.time_meant(moment, as_of)
-        clock.check_columns(engine.compiled(definition), moment.versions(at))
+        standing = clock.standing(definition)
+        at = clock.time_meant(standing, as_of)
+        clock.check_columns(engine.compiled(definition), standing.versions(at))
         applier = Applier(engine, definition)
-        if not full and applier.reaches(moment, at):
+        if not full and applier.reaches(standing, at):
             return applier.apply(at)
-        report = Refresher(engine).refresh(definition, full=full, pins=clock.pins(moment, at))
+        report = Refresher(engine).refresh(definition, full=full, pins=clock.pins(standing, at))
         return replace(report, time=at)

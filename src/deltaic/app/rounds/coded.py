@@ -108,7 +108,7 @@ def _one_zero(kind: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.add(column, 0.0) if kind == "double" else column
 
 
-class CodedEngine:
+class CodedRunner:
     """Relations are tables of codes, under the names of their columns."""
 
     def __init__(self, codes: Codes) -> None:

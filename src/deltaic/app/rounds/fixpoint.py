@@ -52,7 +52,7 @@ Keep = Callable[["DataFrame"], "DataFrame"]
 def iterate(session: SparkSession, step: Iterate, limits: Limits, keep: Keep) -> list[RoundsFound]:
     """Evaluate or maintain the predicates of a step; they, and their changes, are then there under their names."""
     name_relations(session, step, keep)
-    rounds = Rounds(SparkEngine(session, keep), limits.rounds, limits.over_deleted)
+    rounds = Rounds(SparkRunner(session, keep), limits.rounds, limits.over_deleted)
     phases = dict(step.phases)
     if Phase.EVALUATE in phases:
         rounds.evaluate(phases[Phase.EVALUATE])
@@ -79,7 +79,7 @@ def little(frame: DataFrame) -> pa.Table | None:
     return rows if rows.num_rows <= FEW else None
 
 
-class SparkEngine:
+class SparkRunner:
     def __init__(self, session: SparkSession, keep: Keep) -> None:
         self.session, self.kept_by_spark = session, keep
         self.here: dict[str, pa.Table] = {}
