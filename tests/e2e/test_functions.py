@@ -59,7 +59,7 @@ def test_every_example_comes_back_the_same(wh: Warehouse) -> None:
             continue
         try:
             tree, text = parse_query(query)
-            lowered = lower(tree, text, SourceCatalog(wh.engine.catalog, wh.spark, wh.engine.unique_of))
+            lowered = lower(tree, text, SourceCatalog(wh.engine.catalog, wh.spark, lambda *_: ()))
         except NotLowered as refusal:
             seen[f"refused: {refusal.reason.code.name}"] += 1
             if refusal.reason.code is Code.UNKNOWN_FUNCTION:

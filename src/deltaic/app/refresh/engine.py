@@ -6,7 +6,7 @@ Nothing in here decides; it finds, locks, remembers, and brings the captured log
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,10 @@ from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+Asked = dict[tuple[str, str], tuple[frozenset[str], ...]]
+"""The keys of views, by schema and name, while one question is answered."""
 
 
 class Engine:
@@ -146,11 +150,13 @@ class Engine:
 
     # what views are compiled to
 
-    def compiled(self, definition: Definition) -> Compiled:
-        """Compiled once, and again when the definition or a source's columns are other ones."""
+    def compiled(self, definition: Definition, asked: Asked | None = None) -> Compiled:
+        """Compiled once, and again when the definition or a source's columns are other ones. `asked` are the answers of
+        views below: in a tower of views many ways lead to the same one."""
+        asked = {} if asked is None else asked
         told, compiled = self._compiled.get(definition.full_name, ("", None))
-        if compiled is None or told != definition.to_json() or not self._is_of_now(compiled):
-            compiled = self._compile(definition)
+        if compiled is None or told != definition.to_json() or not self._is_of_now(compiled, asked):
+            compiled = self._compile(definition, asked)
             self._compiled[definition.full_name] = (definition.to_json(), compiled)
         return compiled
 
@@ -163,32 +169,34 @@ class Engine:
 
     def compile_new(self, definition: Definition) -> Compiled:
         """Compiles with the text in its place in the statement, so that errors point there; keeps it bare."""
-        compiled = self._compile(definition)
+        compiled = self._compile(definition, {})
         return replace(compiled, definition=replace(compiled.definition, query=definition.query.strip()))
 
     def forget(self, full_name: str) -> None:
         """A view is gone: names that come and go would pile up."""
         self._compiled.pop(full_name, None)
 
-    def _compile(self, definition: Definition) -> Compiled:
+    def _compile(self, definition: Definition, asked: Asked) -> Compiled:
         self.catalog.keep_up()  # the query's names are asked of Spark
         with self.session_for(definition) as session:
-            return compile_view(definition, self.catalog, session, self.unique_of, use_rs=self.use_rs)
+            unique_of = partial(self._unique_of, asked)
+            return compile_view(definition, self.catalog, session, unique_of, use_rs=self.use_rs)
 
-    def _is_of_now(self, compiled: Compiled) -> bool:
+    def _is_of_now(self, compiled: Compiled, asked: Asked) -> bool:
         """Whether all that it reads is what it was when it was compiled."""
         for key, source in compiled.sources.items():
             ref = self.source_ref(key)
             if ref is None or ref != source.ref or form_of(Log(ref, self.spark)) != source.form:
                 return False
-            if source.is_view and self.unique_of(*key.split(".", 1)) != source.keys:
+            if source.is_view and self._unique_of(asked, *key.split(".", 1)) != source.keys:
                 return False
         return True
 
-    def unique_of(self, schema: str, name: str) -> tuple[frozenset[str], ...]:
+    def _unique_of(self, asked: Asked, schema: str, name: str) -> tuple[frozenset[str], ...]:
         """The keys of a view, as its query tells now: what it reads may be another view than before."""
-        try:
-            compiled = self.compiled(self.catalog.definition(schema, name))
-        except DeltaicError:  # it cannot be compiled any more, or is no view: its own refresh, or its reader's, says so
-            return ()
-        return compiled.unique
+        own = (schema.lower(), name.lower())
+        if own not in asked:
+            asked[own] = ()  # of a view that cannot be compiled any more: its own refresh, or its reader's, says so
+            with suppress(DeltaicError):
+                asked[own] = self.compiled(self.catalog.definition(schema, name), asked).unique
+        return asked[own]
