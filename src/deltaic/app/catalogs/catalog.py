@@ -61,6 +61,11 @@ class Catalog(ABC):
     def view_names(self) -> list[tuple[str, str]]:
         """Schema and name of every view."""
 
+    def view_called(self, schema: str, name: str) -> tuple[str, str] | None:
+        """Schema and name of the view of that name, whatever its letters' case, as they are written there."""
+        wanted = schema.lower(), name.lower()
+        return next((found for found in self.view_names() if (found[0].lower(), found[1].lower()) == wanted), None)
+
     @abstractmethod
     def view_ref(self, schema: str, name: str) -> TableRef:
         """The table of a view, there or not."""
@@ -81,9 +86,9 @@ class Catalog(ABC):
 
     def found(self, schema: str, name: str) -> tuple[str, str]:
         """Schema and name of a view as they are written there."""
-        for found in self.view_names():
-            if (found[0].lower(), found[1].lower()) == (schema.lower(), name.lower()):
-                return found
+        found = self.view_called(schema, name)
+        if found is not None:
+            return found
         there = self.exists(schema, name)
         told = f"It is {there}. If it was a materialized view whose table was replaced, deltaic repair brings it back."
         raise MissingError(f"there is no materialized view {schema}.{name}", hint=told if there else None)
@@ -110,7 +115,7 @@ class Catalog(ABC):
 
     def is_view_name(self, schema: str, name: str) -> bool:
         """Whether there is a view of that name, which can be read."""
-        return (schema.lower(), name.lower()) in {(s.lower(), n.lower()) for s, n in self.view_names()}
+        return self.view_called(schema, name) is not None
 
     def check_seen(self, schema: str, name: str) -> None:
         """An odd name is a temporary view's, which has no schema: two of them would be one."""

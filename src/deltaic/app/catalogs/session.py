@@ -35,17 +35,27 @@ class SessionCatalog(Catalog):
         self.path = path
 
     def view_names(self) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
-        for database in self.spark.sql("SHOW SCHEMAS").collect():
-            schema = str(database[0])
-            try:
-                rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}*'").collect()
-            except PySparkException:
-                if self.spark.catalog.databaseExists(schema):
-                    raise
-                continue  # it was dropped meanwhile
-            found.extend((schema, str(row["tableName"]).removeprefix(BACKING)) for row in rows)
-        return found
+        schemas = [str(row[0]) for row in self.spark.sql("SHOW SCHEMAS").collect()]
+        return [(schema, name) for schema in schemas for name in self._views_in(schema, "*")]
+
+    def view_called(self, schema: str, name: str) -> tuple[str, str] | None:
+        """A catalog may have thousands of schemas: one of them is asked."""
+        if not is_plain(schema, name):
+            return None
+        found = (view for view in self._views_in(schema, name) if view.lower() == name.lower())
+        return next(((schema, view) for view in found), None)
+
+    def _views_in(self, schema: str, like: str) -> list[str]:
+        try:
+            rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}{like}'").collect()
+        except PySparkException:
+            if self.spark.catalog.databaseExists(schema):
+                raise
+            return []  # there is none, or it was dropped meanwhile
+        return [str(row["tableName"]).removeprefix(BACKING) for row in rows]
+
+    def register_odd_names(self, session: SparkSession) -> None:
+        """There are none in a session's catalog."""
 
     def check_seen(self, schema: str, name: str) -> None:
         """The view's table stands in Spark's catalog too, which would notice after the table was made."""

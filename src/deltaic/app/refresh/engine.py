@@ -108,9 +108,9 @@ class Engine:
         if live is not None:
             return live.ref
         schema, name = key.split(".", 1)
-        views = {(s.lower(), n.lower()): (s, n) for s, n in self.catalog.view_names()}
-        if (schema, name) in views:
-            return self.catalog.view_ref(*views[schema, name])
+        view = self.catalog.view_called(schema, name)
+        if view is not None:
+            return self.catalog.view_ref(*view)
         try:
             return self.catalog.table_ref(schema, name)
         except (MissingError, NameProblem, SourceError):

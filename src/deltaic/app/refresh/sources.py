@@ -71,8 +71,7 @@ class SourceCatalog:
             raise SourceError(f"{'.'.join(parts)} is in another catalog than the session's own")
         schema = parts[-2] if len(parts) > 1 else self.analyzer.spark.catalog.currentDatabase()
         schema, name = schema.lower(), parts[-1]
-        views = {(s.lower(), n.lower()): (s, n) for s, n in self.catalog.view_names()}
-        view = views.get((schema, name.lower()))
+        view = self.catalog.view_called(schema, name)
         if view is not None:
             ref = self.catalog.view_ref(*view)
             columns = ", ".join(quote(c) for c in self.catalog.read_definition(*view).columns)

@@ -103,8 +103,8 @@ def check_circle(engine: Engine, compiled: Compiled) -> None:
         if key not in seen:
             seen.add(key)
             last = engine.progress_at(*engine.catalog.found(*key.split(".", 1)))
-            views = {f"{s}.{n}".lower() for s, n in engine.catalog.view_names()}
-            waiting.extend(source for source in (last.sources if last else ()) if source in views)
+            below = [source for source in (last.sources if last else ()) if not source.startswith("delta.`")]
+            waiting.extend(source for source in below if engine.catalog.is_view_name(*source.split(".", 1)))
 
 
 @dataclass(frozen=True)
