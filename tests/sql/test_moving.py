@@ -19,6 +19,9 @@ def is_moving(sql: str) -> bool:
         "SELECT a, current_date FROM s LIMIT 3",
         "SELECT a FROM s WHERE d > DATE 'yesterday' LIMIT 3",
         "SELECT a FROM s WHERE d > cast('today' AS date) LIMIT 3",
+        "SELECT a FROM s WHERE d > ' Now' LIMIT 3",
+        "SELECT r'now'::timestamp FROM s",
+        "SELECT _metadata.file_name FROM s",
         "SELECT f(a) FROM s",
         "SELECT default.upper(a) FROM s",
         "SELECT a FROM s, LATERAL f(a) AS t(x)",
@@ -38,7 +41,7 @@ def test_what_moves(sql: str) -> None:
         "WITH c (a, b) AS (SELECT 1, 2), d(z) AS (SELECT a FROM c) SELECT * FROM d AS e(y), (SELECT 1) f(x)",
         "SELECT cast(a AS DECIMAL(10, 2)), count(*) FILTER (WHERE a IN (1, 2)) FROM s q(a) JOIN t USING (a)",
         "SELECT sum(a) OVER (PARTITION BY (b)) FROM s LATERAL VIEW explode(array(1)) e AS z",
-        "SELECT 'today', upper('now') FROM range(3)",
+        "SELECT 'todays', upper('nowhere') FROM range(3)",
         "SELECT * FROM VALUES (1), (2) AS v(x) WHERE NOT (x = 1) AND EXISTS (SELECT 1)",
     ],
 )

@@ -51,7 +51,7 @@ NON_DETERMINISTIC = _names("""
     current_date current_time current_timestamp curdate localtimestamp now unix_timestamp
     monotonically_increasing_id rand randn random randstr uniform uuid shuffle spark_partition_id
     input_file_name input_file_block_start input_file_block_length current_user session_user user
-    current_catalog current_database current_schema java_method reflect try_reflect version
+    current_catalog current_database current_path current_schema java_method reflect try_reflect version
     aes_encrypt
 """)
 """Their value is not a function of the row (aes_encrypt draws its start at random): a view over one is recomputed."""
@@ -60,13 +60,12 @@ NEIGHBOURS = _names("session_window window window_time")
 """Which group a row is in depends on other rows, or the group is made by Spark's planner."""
 
 MOVING_DATES = _names("now today tomorrow yesterday")
-DATE_CASTS = _names("cast try_cast date timestamp to_date to_timestamp")
-"""DATE 'today' and its kin: Spark reads these words as dates."""
+"""Spark reads these words as dates."""
 
 NON_DETERMINISTIC_BARE = _names("""
-    current_date current_time current_timestamp current_user localtimestamp session_user user
+    current_date current_time current_timestamp current_user localtimestamp session_user user _metadata
 """)
-"""The ones that may be written without parentheses."""
+"""What may be written without parentheses; `_metadata` is of a table's files, which change though its rows do not."""
 
 
 def aggregate_is_unstable(name: str, result_type: str) -> bool:

@@ -15,7 +15,7 @@ from deltaic.algebra.expr import Expr, col, join_parts, text
 from deltaic.algebra.nodes import Field, Item, Join, JoinKind, Values
 from deltaic.algebra.reasons import Code
 from deltaic.sql.block import Block, normal_tokens, with_columns
-from deltaic.sql.parse import OPERAND, SPAN, Call, Span, start_of
+from deltaic.sql.parse import CLOSING, OPENING, OPERAND, SPAN, Call, Span, start_of
 
 Element = tuple[exp.Expr, Span]
 Items = list[tuple[str | None, exp.Expr]]
@@ -88,8 +88,10 @@ class Grouping:
         text_ = self.block.text
         inside = (call.arguments[0] + 1, call.arguments[1] - 1)
         arguments: list[list[str]] = [[]]
+        depth = 0
         for token in text_.within(inside):
-            if token.token_type is TokenType.COMMA:
+            depth += (token.token_type in OPENING) - (token.token_type in CLOSING)
+            if token.token_type is TokenType.COMMA and not depth:
                 arguments.append([])
             else:
                 arguments[-1].append(text_.sql[token.start : token.end + 1].lower())
@@ -98,13 +100,21 @@ class Grouping:
         written = [[text_.sql[t.start : t.end + 1].lower() for t in text_.within(span)] for _, span in self.elements]
         places = []
         for argument in arguments:
-            matching = [n for n, own in enumerate(written) if own == argument or own[-1:] == argument[-1:]]
-            if not matching:
+            matching = [n for n, own in enumerate(written) if own == argument]
+            if not matching and _is_column(argument):
+                named = [n for n, own in enumerate(written) if _is_column(own)]
+                matching = [n for n in named if written[n][-1] == argument[-1]]
+            if len(matching) != 1:
                 self.block.context.refuse(
                     Code.UNSUPPORTED_SYNTAX, f"{call.name}() of something not grouped", call.span[0]
                 )
             places.append(matching[0])
         return places
+
+
+def _is_column(written: list[str]) -> bool:
+    """Whether tokens are a column's name, with or without its table's."""
+    return all((word == ".") == bool(place % 2) for place, word in enumerate(written))
 
 
 def read_grouping(block: Block, group: exp.Group | None, items: Items) -> Grouping:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 from deltaic.algebra.expr import Expr, col, join_parts, text
 from deltaic.algebra.nodes import Aggregate, Call, Field, Filter, Generate, Item, Node, Project, UnionAll, Values
@@ -42,6 +43,7 @@ class Lowered:
 def lower(tree: exp.Expr, sql: Text, catalog: Catalog) -> Lowered:
     """Raises NotLowered, with its reason, for a query that has no algebra."""
     context = Context(sql, catalog)
+    _check_tokens(context)
     try:
         relation = Lowering(context).query(tree, Ctes(), None)
     except RecursionError:
@@ -50,6 +52,16 @@ def lower(tree: exp.Expr, sql: Text, catalog: Catalog) -> Lowered:
     if large is not None:
         raise NotLowered(large)
     return Lowered(relation.node, relation.names, tuple(context.components), context.defined)
+
+
+def _check_tokens(context: Context) -> None:
+    """Syntax in which sqlglot's tree is not what Spark reads."""
+    kinds = {token.token_type: token.start for token in reversed(context.text.tokens)}
+    if TokenType.PIPE_GT in kinds:
+        context.refuse(Code.UNSUPPORTED_SYNTAX, "operators after |>", kinds[TokenType.PIPE_GT], "Write it as a SELECT.")
+    if TokenType.COLON in kinds and TokenType.STRUCT not in kinds:
+        hint = "variant_get(v, '$.field', 'type') says the same."
+        context.refuse(Code.UNSUPPORTED_SYNTAX, "a field of a VARIANT by a colon", kinds[TokenType.COLON], hint)
 
 
 def _no_subquery(block: Block, tree: exp.Expr, span: Span) -> Expr:

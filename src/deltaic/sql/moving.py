@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 from deltaic.sql import functions
 from deltaic.sql.parse import Call, Span, Text
 
+_TEXTS = (TokenType.STRING, TokenType.RAW_STRING)
 Found = tuple[str, int]
 """What it is, and where in the text."""
 
@@ -19,13 +20,13 @@ def undecided(text: Text, span: Span, is_column: Callable[[str], bool]) -> Found
     for call in calls:
         if call.name in functions.NON_DETERMINISTIC:
             return f"{call.name}() is not decided by the row", call.span[0]
-    casts = {call.name for call in calls} & functions.DATE_CASTS
     for token in text.within(span):
-        if token.token_type is TokenType.STRING and token.text.lower() in functions.MOVING_DATES:
-            before = text.tokens[text.index_at(token.start) - 1].text.upper()
-            if casts or before.startswith(("DATE", "TIMESTAMP")):
-                return f"'{token.text}' is another day tomorrow", token.start
-        bare = token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER)
+        if token.token_type in _TEXTS:
+            # Spark makes a date of it wherever one is wanted; where none is, it is taken for one in vain
+            if token.text.strip().lower() in functions.MOVING_DATES:
+                return f"'{token.text}' may be another day tomorrow", token.start
+            continue
+        bare = token.token_type is not TokenType.IDENTIFIER
         if bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE and not is_column(token.text):
             return f"{token.text} is not decided by the row", token.start
     return None

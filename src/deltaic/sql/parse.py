@@ -161,7 +161,7 @@ class Text:
         depth = 0
         for number in range(first + 1, last):
             kind = self.tokens[number].token_type
-            depth += (kind in _OPENING) - (kind in _CLOSING)
+            depth += (kind in OPENING) - (kind in CLOSING)
             if kind is TokenType.COMMA and depth == 0:
                 yield number
 
@@ -261,8 +261,8 @@ class CallParts:
 
 _SPECIAL = ("DISTINCT", "ALL", "ORDER", "ORDER BY", "IGNORE", "RESPECT", "WITHIN", "=>")
 _AFTER_PARTITION = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.ROWS, TokenType.RANGE)
-_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
-_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
+OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
+CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
 
 
 def _may_name(token: Token) -> bool:
@@ -294,6 +294,8 @@ def parse_query(sql: str) -> tuple[exp.Expr, Text]:
         at = Position(detail["line"], detail["col"]) if detail.get("line") else None
         what = detail.get("description") or str(error).splitlines()[0]
         raise ParseError(f"the query cannot be parsed: {what}", at=at) from None
+    except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ParseError(f"the query cannot be parsed: sqlglot slips over it ({type(error).__name__})") from error
     if len(trees) != 1 or trees[0] is None:
         raise ParseError("one query is expected, and nothing else", at=Position(1, 1))
     tree = trees[0]

@@ -35,7 +35,7 @@ def lower_subquery(lowering: Lowering, block: Block, tree: exp.Expr, span: Span)
     kind, negated = _kind_of(tree)
     sub = _subquery(lowering, block, _query(tree), kind, span)
     needles = _needles(block, tree) if kind is ApplyKind.IN else ()
-    if kind is ApplyKind.IN and _below_not(tree):
+    if kind is ApplyKind.IN and _below_not(lowering, tree, span):
         kind = ApplyKind.MEMBER
     elif kind is ApplyKind.IN and negated:
         kind = ApplyKind.NOT_IN
@@ -76,14 +76,24 @@ def _kind_of(tree: exp.Expr) -> tuple[ApplyKind, bool]:
     return ApplyKind.IN, isinstance(tree, exp.Not)
 
 
-def _below_not(tree: exp.Expr) -> bool:
-    """Whether a NOT above may turn unknown into something that passes."""
-    above = tree.parent
+def _below_not(lowering: Lowering, tree: exp.Expr, span: Span) -> bool:
+    """Whether a NOT above may turn unknown into something that passes. Spark's optimizer moves a NOT down through
+    logic; below anything else, or a second NOT, what is unknown becomes FALSE before."""
+    above, between = tree.parent, [tree]
+    below = False
     while above is not None and not isinstance(above, exp.Query):
         if isinstance(above, exp.Not):
-            return True
+            inner = above.this.unnest()
+            plain = all(isinstance(node, _LOGIC) for node in between[1:])
+            if not plain or isinstance(inner, exp.Not):
+                lowering.context.refuse(Code.UNSUPPORTED_SYNTAX, "IN below NOT and something else", span[0])
+            below = True
+        between.append(above)
         above = above.parent
-    return False
+    return below
+
+
+_LOGIC = (exp.And, exp.Or, exp.Not, exp.Paren, exp.Case, exp.If)
 
 
 def _query(tree: exp.Expr) -> exp.Expr:
@@ -147,7 +157,12 @@ def _outputs(
     group = query.args.get("group")
     aggregated = any(block.aggregate_calls(tree, span_of(tree)) for tree in trees)
     if kind is ApplyKind.EXISTS and group is None and not aggregated:
+        calls = (call for tree in trees for call in block.text.calls(span_of(tree)))
+        if any(call.name in functions.GENERATORS for call in calls):
+            lowering.context.refuse(Code.CORRELATED_SUBQUERY, "a generator in a correlated EXISTS", span[0])
         return (), ()
+    if group is not None and {name for name, value in group.args.items() if value} - {"expressions"}:
+        lowering.context.refuse(Code.CORRELATED_SUBQUERY, "GROUP BY ALL or sets in a correlated subquery", span[0])
     scalar = kind is ApplyKind.SCALAR and len(trees) == 1 and (aggregated or group is not None)
     plain = kind is ApplyKind.IN and not aggregated and group is None
     if not scalar and not plain:

@@ -24,6 +24,7 @@ from deltaic.app.catalogs.live import LiveTable
 from deltaic.app.refresh.own_text import over
 from deltaic.app.refresh.recursive_text import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.refresh.sources import Source, SourceCatalog, UniqueOf
+from deltaic.app.refresh.trial import other_rows
 from deltaic.app.values.definition import INTERVAL, KEY, REFERS, Definition, references_in
 from deltaic.app.values.names import RESERVED
 from deltaic.app.values.settings import Settings
@@ -128,6 +129,9 @@ def _compiled(definition: Definition, world: SourceCatalog, *, use_rs: bool) -> 
     for name in definition.intervals:
         _named_source(f"{INTERVAL}{name}", name, (), world.sources)
     lowered = _lowered(definition, tree, text, world, schema)
+    if definition.form is None and not isinstance(lowered, Reason):  # it is being made
+        other = other_rows(lowered, tree, text, places, recursion, world)
+        definition, lowered = replace(definition, by_text=other is not None), other or lowered
     if isinstance(lowered, Reason) and recursion.components and lowered.code is not Code.SEMANTICS:
         raise UnsupportedError(f"a recursive query cannot be kept or computed with {lowered.detail}", at=lowered.at)
     moving = isinstance(lowered, Reason) and _moves(text, world)
@@ -238,6 +242,14 @@ def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
         raise
 
 
+_READ_OTHERWISE = {
+    "spark.sql.legacy.setopsPrecedence.enabled": "true",
+    "spark.sql.groupByOrdinal": "false",
+    "spark.sql.ansi.relationPrecedence": "true",
+}
+"""Settings under which Spark reads a query in another way than Deltaic."""
+
+
 def _lowered(
     definition: Definition,
     tree: exp.Expr,
@@ -247,6 +259,12 @@ def _lowered(
 ) -> Node | Reason:
     if (definition.settings.get("spark.sql.caseSensitive") or "false").lower() == "true":
         return Reason(Code.UNSUPPORTED_SYNTAX, "names that differ by case only, as the session allowed them")
+    other = {key: value for key, value in _READ_OTHERWISE.items() if definition.settings.get(key, "").lower() == value}
+    if other:
+        told = ", ".join(f"{key} = {value}" for key, value in other.items())
+        return Reason(Code.UNSUPPORTED_SYNTAX, f"what belongs together is otherwise under {told}")
+    if definition.by_text:
+        return Reason(Code.SEMANTICS, "taken apart, it gave other rows when it was made")
     try:
         lowered = lower(tree, text, world)
     except NotLowered as refusal:
@@ -335,6 +353,9 @@ def _stored_types(way: Maintenance, world: SourceCatalog, schema: StructType) ->
         return large.reason
     except PySparkException as error:
         return Reason(Code.SEMANTICS, f"Spark does not accept the lowered query: {str(error).splitlines()[0]}")
+    for hidden in found.fields[len(schema.fields) :]:
+        if is_collated(hidden.dataType):
+            return Reason(Code.UNGROUPABLE_TYPE, "a collated text would have to be stored, and Delta does not")
     for own, given in zip(found.fields, schema.fields, strict=False):
         # whether NULL may stand inside an array is no part of this: beside hidden rows it may
         if own.dataType.simpleString() != given.dataType.simpleString():
@@ -394,6 +415,11 @@ def _named(definition: Definition, schema: StructType) -> Definition:
     return replace(definition, columns=names)
 
 
+def is_collated(kind: DataType) -> bool:
+    """Delta takes the default collation too for one, where it was asked for by its name."""
+    return "collat" in kind.simpleString() or "collat" in kind.json()
+
+
 _NOT_STORED = ("void", "time", "geometry", "geography")
 
 
@@ -403,7 +429,7 @@ def _check_storable(name: str, kind: DataType) -> None:
     for part in inner:
         _check_storable(name, part)
     word = kind.typeName()
-    if "interval" in word or word in _NOT_STORED or "collate" in kind.simpleString():
+    if "interval" in word or word in _NOT_STORED or is_collated(kind):
         raise TypeNotStorable(
             f"column {name} is of type {kind.simpleString()}, which Delta cannot store", hint="CAST it to another type."
         )

@@ -111,7 +111,7 @@ def own_columns(old: Compiled, new: Compiled) -> AlteredColumns | None:
 
 
 def altered_definition(old: Definition, query: str) -> Definition:
-    return replace(old, query=query, given=(), form=None)
+    return replace(old, query=query, given=(), form=None, by_text=False)
 
 
 def alteration(

@@ -7,8 +7,11 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
 
 from deltaic.delta.sets import ALGORITHMS
 from deltaic.errors import ConfigurationError, DefinitionDamaged
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROPERTY = "deltaic.definition"
-FORMAT = 3
+FORMAT = 4
 
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
 """Views are not made under it: the texts that Deltaic writes into statements would be others."""
@@ -36,7 +39,21 @@ RECORDED_SETTINGS = (
     "spark.sql.decimalOperations.allowPrecisionLoss",
 )
 """The session settings that decide what a query means; every refresh sets them as the creator had them."""
-_LEGACY = "spark.sql.legacy."
+_RECORDED_IF_SET = (
+    "spark.sql.ansi.",
+    "spark.sql.charAsVarchar",
+    "spark.sql.csv.",
+    "spark.sql.function.",
+    "spark.sql.icu.",
+    "spark.sql.json.",
+    "spark.sql.jsonGenerator.",
+    "spark.sql.lateralColumnAlias.",
+    "spark.sql.legacy.",
+    "spark.sql.parser.",
+    "spark.sql.readSideCharPadding",
+    "spark.sql.variant.",
+)
+"""Beginnings of settings that do too, and are recorded where they are set: elsewhere a refresh has their defaults."""
 
 TECHNIQUE, COUNTS, STRATA = "deltaic.technique", "deltaic.counts", "deltaic.strata"
 KEY, REFERS, INTERVAL = "deltaic.key.", "deltaic.references.", "deltaic.interval."
@@ -71,6 +88,8 @@ class Definition:
     """Whether it is to store the sets inside it."""
     form: Form | None = None
     """What was decided of the two when it was made."""
+    by_text: bool = False
+    """Whether it was found, when it was made, that it must be computed by its own text."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the name of a source, columns that are a key of it: relied on, not checked."""
     lag: str | None = None
@@ -142,7 +161,7 @@ def _definition(raw: dict[str, Any], made: int) -> Definition:
     texts.extend(text for text in (found.comment, found.lag, found.schedule) if text is not None)
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("what should be a text is none")
-    switches = (found.counts, found.strata, raw["form"].counts, raw["form"].strata)
+    switches = (found.counts, found.strata, raw["form"].counts, raw["form"].strata, found.by_text)
     if not all(isinstance(switch, bool | None) for switch in switches):
         raise TypeError("what should be true or false is neither")
     strange = [key for key in found.settings if not is_recorded(key)]
@@ -163,7 +182,7 @@ def _properties(definition: Definition) -> dict[str, str]:
 
 def is_recorded(setting: str) -> bool:
     """Whether a session's setting decides what a query means, and so is set by every refresh."""
-    return setting in RECORDED_SETTINGS or setting.startswith(_LEGACY)
+    return setting in RECORDED_SETTINGS or setting.startswith(_RECORDED_IF_SET)
 
 
 def definition_in(properties: Mapping[str, str], schema: str, name: str) -> Definition:
@@ -184,10 +203,18 @@ def definition_in(properties: Mapping[str, str], schema: str, name: str) -> Defi
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
-    """The session's settings that belong to a view's meaning; legacy switches only where they are set."""
+    """The session's settings that belong to a view's meaning."""
     found = {key: spark.conf.get(key, None) for key in RECORDED_SETTINGS}
-    legacy = {k: v for k, v in spark.conf.getAll.items() if k.startswith(_LEGACY)}
-    return {key: value for key, value in {**found, **legacy}.items() if value is not None}
+    set_too = {key: value for key, value in spark.conf.getAll.items() if is_recorded(key)}
+    return {key: value for key, value in {**found, **set_too}.items() if value is not None}
+
+
+def unset_others(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """What somebody set since a view was made is not its."""
+    for key in session.conf.getAll:
+        if is_recorded(key) and key not in settings:
+            with suppress(PySparkException):  # one that cannot be changed was the same then
+                session.conf.unset(key)
 
 
 @dataclass(frozen=True)

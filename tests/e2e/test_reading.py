@@ -1,0 +1,49 @@
+"""Queries that sqlglot and Spark read differently, and settings that change what a query means: a view is what Spark
+says, under the settings of its creator."""
+
+import pytest
+
+from deltaic import Warehouse
+from tests.e2e.conftest import Kept, rows
+
+TABLES = """
+CREATE TABLE s (a INT, b INT, d DATE); CREATE TABLE t (a INT, b INT);
+INSERT INTO s VALUES (1, 1, DATE '2024-01-01'), (2, NULL, NULL), (NULL, 3, DATE '2024-01-02'), (2, 2, NULL);
+INSERT INTO t VALUES (1, NULL), (2, 1), (5, 5)
+"""
+CHANGE = "INSERT INTO s VALUES (2, 1, DATE '2024-02-01'), (4, NULL, NULL); DELETE FROM t WHERE a = 2"
+READ_OTHERWISE = {
+    "SELECT a, a + 1 AS x, 1 + a AS y, count(*) AS n FROM s GROUP BY GROUPING SETS ((a), (a + 1))": "SEMANTICS",
+    "FROM s |> WHERE a > 1 |> RIGHT JOIN t ON s.a = t.a |> SELECT s.a, t.b": "UNSUPPORTED_SYNTAX",
+    "SELECT a, b FROM s WHERE NOT ((a IN (SELECT b FROM t)) IS NULL)": "UNSUPPORTED_SYNTAX",
+    "SELECT a FROM s WHERE d < 'today'": "NON_DETERMINISTIC",
+}
+
+
+@pytest.mark.parametrize(
+    "query", [next(iter(READ_OTHERWISE)), *(pytest.param(q, marks=pytest.mark.long) for q in list(READ_OTHERWISE)[1:])]
+)
+def test_what_is_read_otherwise_is_computed_by_its_text(wh: Warehouse, query: str) -> None:
+    wh.script(TABLES)
+    view = Kept(wh, "v", query)
+    view.check()
+    wh.script(CHANGE)
+    wh.engine.forget("default.v")  # as in another process, which does not try it again
+    assert READ_OTHERWISE[query] in view.refresh("full").reasons[0]
+
+
+def test_settings_that_somebody_set_since(wh: Warehouse) -> None:
+    """Those that were not set when the view was made are not set by a refresh either."""
+    wh.script(TABLES)
+    texts = "SELECT to_json(struct(a, b)) AS j, try_to_timestamp('2020-1-5', 'yyyy-MM-dd') AS parsed FROM s"
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS {texts}")
+    wh.sql("INSERT INTO s VALUES (7, NULL, NULL)")
+    changed = {"spark.sql.jsonGenerator.ignoreNullFields": "false", "spark.sql.legacy.timeParserPolicy": "LEGACY"}
+    try:
+        for key, value in changed.items():
+            wh.spark.conf.set(key, value)
+        wh.refresh("v")
+    finally:
+        for key in changed:
+            wh.spark.conf.unset(key)
+    assert rows(wh, "SELECT * FROM v WHERE j LIKE '%7%'") == [('{"a":7}', None)]

@@ -1,0 +1,42 @@
+"""Made-up rows: of every type, with and without NULLs, and with what a query compares with."""
+
+from random import Random
+
+import duckdb
+
+from deltaic.algebra.nodes import Field
+from deltaic.sql.parse import Text
+from deltaic.sql.samples import sample
+
+FIELDS = (Field("a", "int"), Field("b", "string"), Field("c d", "decimal(10,2)"), Field("e", "date"))
+QUERY = Text.of("SELECT * FROM s WHERE b = 'paid' AND a < 77 AND a > 1234567")
+
+
+def rows(*, nulls: bool, tame: bool = False) -> list[tuple[object, ...]]:
+    sql = sample(FIELDS, 30, QUERY, Random(1), nulls=nulls, tame=tame)
+    for spark, duck in (("string", "varchar"), ("`", '"'), (r"\'", "''")):
+        sql = sql.replace(spark, duck)
+    return duckdb.execute(sql.replace("FROM VALUES", "FROM (VALUES").replace(" AS v(", ") AS v(")).fetchall()
+
+
+def test_rows() -> None:
+    made = rows(nulls=True)
+    assert len(made) == 30
+    assert made[0] == made[-1], "two are equal"
+    assert all(any(row[place] is None for row in made) for place in range(len(FIELDS)))
+    plain = rows(nulls=False)
+    assert not any(None in row for row in plain)
+    assert {77} < {row[0] for row in plain} <= {1, 2, 3, 4, 5, 77}
+    assert "paid" in {row[1] for row in plain}
+    assert {row[1] for row in rows(nulls=False, tame=True)} == {"1", "2", "3"}
+
+
+def test_a_table_without_columns_that_are_used() -> None:
+    assert sample((), 2, QUERY, Random(1), nulls=True, tame=False) == "SELECT 1 FROM VALUES (1), (1) AS v(c0)"
+
+
+def test_types_that_are_nested() -> None:
+    fields = (Field("m", "map<string, int>"), Field("v", "variant"), Field("x", "struct<`it's`: int>"))
+    sql = sample(fields, 2, QUERY, Random(1), nulls=False, tame=False)
+    assert r"'struct<`it\'s`: int>'" in sql
+    assert "parse_json(" in sql
