@@ -13,7 +13,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from pyspark.errors import PySparkException
 from sqlglot import exp
 
 from deltaic.algebra.nodes import Node, Scan
@@ -31,7 +30,8 @@ from deltaic.sql.samples import sample
 
 _ROWS = {1: 8, 2: 6, 3: 6, 4: 5, 5: 4, 6: 4}
 """How many a table has, by how many are read: all may be joined with all."""
-_MOST = 8
+_SCANS, _COLUMNS, _LETTERS = 8, 300, 20_000
+"""Of a query that reads more, or is longer, a trial would take longer than it may."""
 _SIDE = "__deltaic_side"
 
 
@@ -40,7 +40,8 @@ def other_rows(
 ) -> Reason | None:
     """Why the query must not be taken apart: it gives other rows then."""
     scans = [part for part in walk(node) if isinstance(part, Scan)]
-    if recursion.components or not 0 < len(scans) <= _MOST:
+    columns = sum(len(source.columns) for source in world.sources.values())
+    if not 0 < len(scans) <= _SCANS or columns > _COLUMNS or len(text.sql) > _LETTERS or recursion.components:
         return None
     if any(True for part in walk(node) for _ in own_unstable_decisions(part)):
         return None
@@ -57,7 +58,7 @@ def other_rows(
         queries = [f"SELECT {n} AS {_SIDE}, * FROM (\n{query}\n) AS q({names})" for n, query in enumerate(sides)]
         try:
             found = world.analyzer.spark.sql("\nUNION ALL\n".join(queries)).collect()
-        except PySparkException:  # these rows do not suit the query
+        except Exception:  # whatever Spark throws over rows that do not suit the query: that tells nothing of it
             continue
         return _differing([Counter(_cells(row, told) for row in found if row[0] == n) for n in range(len(sides))])
     return None
