@@ -45,7 +45,8 @@ def other_rows(
         return None
     if any(True for part in walk(node) for _ in own_unstable_decisions(part)):
         return None
-    told = [n for n, name in enumerate(node.columns) if name not in unstable_columns(node)]
+    unstable = unstable_columns(node)
+    told = [n for n, name in enumerate(node.columns) if name not in unstable]
     names, rows = quote_list(f"c{n}" for n in range(len(node.columns))), _ROWS.get(len(scans), 3)
     for tame in (False, True):
         random, sides = Random(text.sql), list[str]()
