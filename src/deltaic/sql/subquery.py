@@ -78,19 +78,28 @@ def _kind_of(tree: exp.Expr) -> tuple[ApplyKind, bool]:
 
 def _below_not(lowering: Lowering, tree: exp.Expr, span: Span) -> bool:
     """Whether a NOT above may turn unknown into something that passes. Spark's optimizer moves a NOT down through
-    logic; below anything else, or a second NOT, what is unknown becomes FALSE before."""
+    logic; below anything else, or a second NOT, what is unknown becomes FALSE before, which only a WHERE of logic alone
+    does not tell from it."""
     above, between = tree.parent, [tree]
     below = False
     while above is not None and not isinstance(above, exp.Query):
         if isinstance(above, exp.Not):
             inner = above.this.unnest()
             plain = all(isinstance(node, _LOGIC) for node in between[1:])
-            if not plain or isinstance(inner, exp.Not):
+            if not plain or (isinstance(inner, exp.Not) and not _filters(above)):
                 lowering.context.refuse(Code.UNSUPPORTED_SYNTAX, "IN below NOT and something else", span[0])
             below = True
         between.append(above)
         above = above.parent
     return below
+
+
+def _filters(tree: exp.Expr) -> bool:
+    """Whether it only decides which rows pass."""
+    above = tree.parent
+    while isinstance(above, _LOGIC) and not isinstance(above, exp.Case | exp.If):
+        above = above.parent
+    return isinstance(above, exp.Where)
 
 
 _LOGIC = (exp.And, exp.Or, exp.Not, exp.Paren, exp.Case, exp.If)
