@@ -161,6 +161,7 @@ SELECT id, map('b', id, 'a', NULL) AS m, parse_json(concat('{"x": [1, ', id, ']}
 FROM s"""
 
 
+@pytest.mark.long
 def test_every_type_can_be_compared(wh: Warehouse) -> None:
     wh.script(SETUP)
     wh.sql(f"CREATE MATERIALIZED VIEW v AS {TYPES}")
@@ -222,6 +223,7 @@ def test_what_cannot_be_checked_says_why(wh: Warehouse) -> None:
         wh.check("nothing")
 
 
+@pytest.mark.long
 def test_a_source_that_has_other_columns_since(wh: Warehouse) -> None:
     """They are no part of the version that the view was made of, and it does not depend on them."""
     wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (1, 2), (NULL, 3)")

@@ -125,6 +125,7 @@ def test_what_is_refused_leaves_nothing_behind(wh: Warehouse) -> None:
     check(wh, {"good": {("a",), ("b",), ("c",)}})
 
 
+@pytest.mark.long
 def test_recursion_that_computes(wh: Warehouse) -> None:
     """A column that is a constant in one rule, and computed in another."""
     fill(wh)
@@ -159,6 +160,7 @@ def test_a_file_makes_a_view(wh: Warehouse, tmp_path: Path) -> None:
     assert wh.datalog(file) == wh.datalog(str(file)) == ["tc", "apart"]
 
 
+@pytest.mark.long
 def test_a_file_alters_a_view(wh: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(wh)
     monkeypatch.chdir(tmp_path)
@@ -216,6 +218,7 @@ def test_texts_and_names_are_what_they_are(wh: Warehouse) -> None:
 
 
 @pytest.mark.local
+@pytest.mark.long
 def test_the_command(wh: Warehouse, tmp_path: Path) -> None:
     fill(wh)
     place = str(tmp_path / "wh")
