@@ -19,7 +19,7 @@ from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.compile import Compiled, compile_view
 from deltaic.app.refresh.contest import unless_gone
 from deltaic.app.refresh.sources import form_of
-from deltaic.app.values.definition import Definition, unset_others
+from deltaic.app.values.definition import Definition, give_settings
 from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, NameProblem, SourceError
 from deltaic.spark.session import forked
 from deltaic.sql.parse_statement import parse_statement
@@ -64,9 +64,7 @@ class Engine:
     def session_for(self, definition: Definition) -> Iterator[SparkSession]:
         """A session with the settings that the view was made under."""
         with forked(self.spark) as session:
-            unset_others(session, definition.settings)
-            for key, value in definition.settings.items():
-                session.conf.set(key, value)
+            give_settings(session, definition.settings)
             session.catalog.setCurrentDatabase(definition.current_schema)
             self.catalog.register_odd_names(session)
             yield session

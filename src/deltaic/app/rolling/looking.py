@@ -21,7 +21,7 @@ from deltaic.app.refresh.why_full import digest, recoverable
 from deltaic.app.rolling.apply import Applier
 from deltaic.app.rolling.clock import AsOf, Clock, Standing
 from deltaic.app.rounds.fixpoint import little
-from deltaic.app.values.definition import Definition
+from deltaic.app.values.definition import Definition, give_settings, has_settings
 from deltaic.errors import HistoryGone, TimeError
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.steps import Step, WriteView
@@ -143,12 +143,10 @@ class Looker:
     def session(self) -> SparkSession:
         """The warehouse's own, if it has the settings of the view's creator, else one that has and stays."""
         own, told = self.engine.spark, self.definition
-        same = all(own.conf.get(key, None) == value for key, value in told.settings.items())
-        if same and own.catalog.currentDatabase() == told.current_schema:
+        if has_settings(own, told.settings) and own.catalog.currentDatabase() == told.current_schema:
             return own
         session = fork(own)
-        for key, value in told.settings.items():
-            session.conf.set(key, value)
+        give_settings(session, told.settings)
         session.catalog.setCurrentDatabase(told.current_schema)
         return session
 

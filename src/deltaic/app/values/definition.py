@@ -209,12 +209,23 @@ def recorded_settings(spark: SparkSession) -> dict[str, str]:
     return {key: value for key, value in {**found, **set_too}.items() if value is not None}
 
 
-def unset_others(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """What somebody set since a view was made is not its."""
-    for key in session.conf.getAll:
-        if is_recorded(key) and key not in settings:
-            with suppress(PySparkException):  # one that cannot be changed was the same then
-                session.conf.unset(key)
+def has_settings(session: SparkSession, settings: Mapping[str, str]) -> bool:
+    """Whether a query means in a session what it meant to a view's creator."""
+    same = all(session.conf.get(key, None) == value for key, value in settings.items())
+    return same and not _set_since(session, settings)
+
+
+def give_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
+    """Those of a view's creator, and none that somebody set since."""
+    for key in _set_since(session, settings):
+        with suppress(PySparkException):  # one that cannot be changed was the same then
+            session.conf.unset(key)
+    for key, value in settings.items():
+        session.conf.set(key, value)
+
+
+def _set_since(session: SparkSession, settings: Mapping[str, str]) -> list[str]:
+    return [key for key in session.conf.getAll if is_recorded(key) and key not in settings]
 
 
 @dataclass(frozen=True)
