@@ -15,7 +15,7 @@ from deltaic.algebra.trees import keep
 from deltaic.errors import NameProblem
 from deltaic.sql import functions
 from deltaic.sql.block import Block, Context, is_subquery, surface
-from deltaic.sql.parse import Span, span_of
+from deltaic.sql.parse import SPAN, Span, span_of
 from deltaic.sql.render import stub
 from deltaic.sql.scope import Ctes, Derived, Entry, Scope, same
 from deltaic.sql.subquery import lower_subquery
@@ -193,7 +193,9 @@ class _From:
 
     def _condition(self, left: Block, right: Block, tree: exp.Join, entries: tuple[Entry, ...]) -> Expr | None:
         on = tree.args.get("on")
-        if on is None:
+        if on is None or (
+            isinstance(on, exp.Boolean) and SPAN not in on.meta
+        ):  # where there is none, sqlglot puts TRUE
             return None
         for node in surface(on):
             if is_subquery(node):
