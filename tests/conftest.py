@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,9 @@ from deltaic.spark.session import local_session
 # Machines are noisy: how long a case takes says nothing.
 hypothesis_settings.register_profile("deltaic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("deltaic")
+
+# Else what Connect's client does at a fork may end the child before it has become the program that it is to be.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 CONNECT_PORT = "spark.connect.grpc.binding.port"
 
