@@ -32,6 +32,44 @@ def test_what_is_read_otherwise_is_computed_by_its_text(wh: Warehouse, query: st
     assert READ_OTHERWISE[query] in view.refresh("full").reasons[0]
 
 
+READ_OTHERWISE_UNDER = {
+    "spark.sql.groupByOrdinal = false": "SELECT 1 AS one, count(*) AS n FROM s GROUP BY 1",
+    "spark.sql.legacy.setopsPrecedence.enabled = true": "SELECT a FROM s UNION"
+    " SELECT a FROM t INTERSECT SELECT b FROM t",
+    "spark.sql.ansi.relationPrecedence = true": "SELECT s.b, r.a FROM s, t RIGHT JOIN s AS r ON t.a = r.a",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("setting", READ_OTHERWISE_UNDER)
+def test_settings_under_which_spark_reads_otherwise(wh: Warehouse, setting: str) -> None:
+    wh.script(TABLES)
+    key, _, value = setting.partition(" = ")
+    try:
+        wh.spark.conf.set("spark.sql.ansi.enabled", "true")
+        wh.spark.conf.set(key, value)
+        view = Kept(wh, "v", READ_OTHERWISE_UNDER[setting])
+        view.check()
+        wh.script(CHANGE)
+        assert f"otherwise under {setting}" in view.refresh("full").reasons[0]
+    finally:
+        wh.spark.conf.unset(key)
+        wh.spark.conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.long
+def test_texts_with_a_collation_of_their_own(wh: Warehouse) -> None:
+    """Delta does not store them: a group of one cannot be kept by it, whether it is shown or not."""
+    wh.script("CREATE TABLE c (a STRING, b INT); INSERT INTO c VALUES ('x', 1), ('X', 2), (NULL, 3), ('y', 4)")
+    view = Kept(wh, "v", "SELECT count(*) AS n, sum(b) AS t FROM c GROUP BY a COLLATE UTF8_LCASE")
+    view.check()
+    wh.sql("INSERT INTO c VALUES ('Y', 5), ('z', 6)")
+    assert "UNGROUPABLE_TYPE" in view.refresh("full").reasons[0]
+    equal = Kept(wh, "equal", "SELECT b FROM c WHERE a COLLATE UTF8_LCASE = 'X'")
+    wh.sql("INSERT INTO c VALUES ('x', 7), ('z', 8)")
+    equal.refresh(None)
+
+
 def test_settings_that_somebody_set_since(wh: Warehouse) -> None:
     """Those that were not set when the view was made are not set by a refresh either."""
     wh.script(TABLES)

@@ -2,12 +2,17 @@
 
 What is not ordinary is in test_misbehaving.py."""
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deltaic import Warehouse
+from deltaic.app.catalogs.session import SessionCatalog
 from deltaic.app.pipeline.pipeline import Pipeline
+from deltaic.app.refresh.compile import Compiled
+from deltaic.app.refresh.engine import Engine
 from deltaic.app.values.definition import Definition
 from deltaic.errors import HistoryGone, NotIncremental, UnsupportedError
 from tests.e2e.conftest import Keep, Kept, report_of, rows
@@ -215,6 +220,48 @@ def test_views_over_views(wh: Warehouse) -> None:
         assert {r.mode for r in reports} == {"incremental"}
         low.check()
         high.check()
+
+
+@pytest.mark.long
+def test_a_tower_of_views_is_asked_once(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each floor stands on two others, so that 34 ways lead from the highest to the ground."""
+    wh.script(SETUP)
+    floors = ["SELECT k, v FROM s", "SELECT k, max(v) AS v FROM v0 GROUP BY k"]
+    floors += [f"SELECT x.k, x.v FROM v{n + 1} x WHERE x.k IN (SELECT k FROM v{n})" for n in range(7)]
+    tower = [Kept(wh, f"v{n}", query) for n, query in enumerate(floors)]
+    asked: Counter[str] = Counter()
+    is_of_now = Engine._is_of_now
+
+    def counted(self: Engine, compiled: Compiled, *rest: Any) -> bool:
+        asked[compiled.definition.name] += 1
+        return is_of_now(self, compiled, *rest)
+
+    monkeypatch.setattr(Engine, "_is_of_now", counted)
+    wh.engine.compiled(wh.engine.definition("v8"))
+    assert set(asked.values()) == {1}
+    wh.sql("INSERT INTO s VALUES (2, 1, 'x'), (9, 9, 'y')")
+    wh.refresh()
+    for view in tower:
+        view.check()
+
+
+@pytest.mark.long
+def test_only_schemas_that_are_read_are_asked(remote: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(8):
+        remote.sql(f"CREATE SCHEMA elsewhere{n}")
+    remote.script("CREATE TABLE elsewhere3.s (a INT); INSERT INTO elsewhere3.s VALUES (1)")
+    view = Kept(remote, "v", "SELECT a, count(*) AS n FROM elsewhere3.s GROUP BY a")
+    remote.sql("INSERT INTO elsewhere3.s VALUES (1), (2)")
+    asked: list[str] = []
+    views_in = SessionCatalog._views_in
+
+    def counted(self: SessionCatalog, schema: str, like: str) -> list[str]:
+        asked.append(schema)
+        return views_in(self, schema, like)
+
+    monkeypatch.setattr(SessionCatalog, "_views_in", counted)
+    view.refresh()
+    assert set(asked) <= {"default", "elsewhere3"}
 
 
 @pytest.mark.long

@@ -36,6 +36,13 @@ MORE = {
     "time": "SELECT id, current_date() AS today FROM s",
     "correlated two levels": "SELECT id FROM s WHERE EXISTS (SELECT 1 FROM u WHERE EXISTS"
     " (SELECT 1 FROM u v WHERE v.k = s.k))",
+    "pipe": "FROM s |> WHERE k > 1 |> RIGHT JOIN u ON s.k = u.k |> SELECT s.id, u.tag",
+    "in below not": "SELECT id FROM s WHERE NOT ((k IN (SELECT w FROM u)) IS NULL)",
+    "exists over a generator": "SELECT id FROM s WHERE EXISTS (SELECT explode(array(w)) FROM u WHERE u.k = s.k)",
+    "group by all correlated": "SELECT id FROM s WHERE EXISTS (SELECT count(*) FROM u WHERE u.k = s.k GROUP BY ALL)",
+    "grouping of an expression": "SELECT k + 1 AS k1, grouping(k + 1) AS g FROM s GROUP BY ROLLUP (k + 1)",
+    "grouping of another expression": "SELECT k + 1 AS k1, grouping(1 + k) AS g FROM s GROUP BY ROLLUP (k + 1)",
+    "join without on": "SELECT s.id, u.tag FROM s JOIN u WHERE s.k < u.w",
     "comments and case": "select S.ID /* the ' key */ , -- comment\n S.`k` + 1 as K1 from S where s.V > 1 -- end",
 }
 

@@ -7,6 +7,7 @@ expression fails, and values that may come out differently each time.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -27,7 +28,9 @@ from deltaic.app.refresh.sources import SourceCatalog
 from deltaic.sql.parse import Span, Text
 from deltaic.sql.render import render
 from deltaic.sql.samples import sample
+from deltaic.store.table import first_line
 
+_log = logging.getLogger(__name__)
 _ROWS = {1: 8, 2: 6, 3: 6, 4: 5, 5: 4, 6: 4}
 """How many a table has, by how many are read: all may be joined with all."""
 _SCANS, _COLUMNS, _LETTERS = 8, 300, 20_000
@@ -59,7 +62,8 @@ def other_rows(
         queries = [f"SELECT {n} AS {_SIDE}, * FROM (\n{query}\n) AS q({names})" for n, query in enumerate(sides)]
         try:
             found = world.analyzer.spark.sql("\nUNION ALL\n".join(queries)).collect()
-        except Exception:  # whatever Spark throws over rows that do not suit the query: that tells nothing of it
+        except Exception as problem:  # whatever Spark throws over rows that do not suit the query tells nothing of it
+            _log.info("a trial over made-up rows failed: %s", first_line(problem))
             continue
         return _differing([Counter(_cells(row, told) for row in found if row[0] == n) for n in range(len(sides))])
     return None
