@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deltaic.app.care.doctor import doctor
+    from deltaic.app.doctor import doctor
     from deltaic.app.values.report import Check, Repair, Report
     from deltaic.app.warehouse import Warehouse
     from deltaic.app.warehouse import open_warehouse as open
@@ -23,7 +23,7 @@ _HOMES = {
     "Report": ("deltaic.app.values.report", "Report"),
     "Warehouse": ("deltaic.app.warehouse", "Warehouse"),
     "configure": ("deltaic.spark.session", "configure"),
-    "doctor": ("deltaic.app.care.doctor", "doctor"),
+    "doctor": ("deltaic.app.doctor", "doctor"),
     "open": ("deltaic.app.warehouse", "open_warehouse"),
 }
 

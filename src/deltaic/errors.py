@@ -104,7 +104,7 @@ class CaptureLost(SourceError):
 
     def __init__(self, what: str, *, reason: str = "CAPTURE_LOST", hint: str | None = None) -> None:
         self.reason = reason
-        super().__init__(what, hint=hint or "Start the capture anew (restart) and recompute what reads the table.")
+        super().__init__(what, hint=hint or "Drop the views that read it, detach it, attach it, and make them again.")
 
 
 class RecursionTooDeep(DeltaicError):

@@ -1,7 +1,4 @@
-"""Input made to do harm: names, texts, paths, definitions and commits that somebody else wrote, secrets.
-
-Written, but not yet run on Spark: until it was, it waits for `make fuzz`.
-"""
+"""Input made to do harm: names, texts, paths, definitions and commits that somebody else wrote, secrets."""
 
 import json
 import logging

@@ -1,6 +1,7 @@
 """Views over tables in PostgreSQL and in Delta at once, exact while both are written to."""
 
 import random
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.catalogs.unfinished import Notes
 from deltaic.app.pipeline.service import Service
 from deltaic.app.rolling.clock import Clock
-from deltaic.errors import DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
+from deltaic.errors import CaptureLost, DependencyError, ExistsError, HistoryGone, MissingError, SourceAway, TimeError
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.table import PostgresTable, connect
@@ -185,13 +186,25 @@ def test_a_table_that_is_truncated_is_recomputed(shop: Shop) -> None:
     report = wh.refresh("joined")
     assert isinstance(report, Report)
     assert report.mode == "full"
-    assert report.reasons[0].startswith("CAPTURE_LOST")
+    assert report.reasons[0].startswith("SOURCE_TRUNCATED: the capture of default.orders was begun anew, since")
     shop.check("joined")
     shop.database.run("INSERT INTO orders VALUES (2, 2, 2, 'y')")
     report = wh.refresh("joined")
     assert isinstance(report, Report)
     assert report.mode == "incremental"
     shop.check("joined")
+
+
+def test_a_captured_log_that_is_gone(shop: Shop) -> None:
+    wh = shop.wh
+    wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
+    live = wh.engine.live("default.orders")
+    assert live is not None
+    shutil.rmtree(live.path)
+    wh.engine.captures.close()  # as in the next process
+    with pytest.raises(CaptureLost, match="the log of captured changes is gone") as lost:
+        wh.refresh("joined")
+    assert "attach it" in str(lost.value.hint)
 
 
 @pytest.mark.long

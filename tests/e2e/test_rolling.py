@@ -407,7 +407,8 @@ def test_sources_that_the_service_must_recompute_for(wh: Warehouse) -> None:
         ), told
 
 
-@pytest.mark.parametrize("how", [pytest.param("classic", marks=pytest.mark.long), "connect"])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["classic", "connect"])
 def test_in_a_catalog_of_the_sessions_own(
     spark: SparkSession, how: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

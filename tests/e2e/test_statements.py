@@ -1,5 +1,6 @@
 """The statements, what bad input gets, and that nothing is half done."""
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -207,6 +208,9 @@ def test_a_warehouse_survives_closing(spark: object, tmp_path: Path) -> None:
         wh.sql("DROP TABLE third.made")
         wh.sql("DROP SCHEMA third")
     assert sorted(path.name for path in (tmp_path / "w").iterdir()) == [".deltaic", "default", "other"]
+    (tmp_path / "w" / "lost+found").mkdir()
+    with deltaic.open(tmp_path / "w") as wh:  # such a folder is none of the warehouse's
+        assert rows(wh, "SHOW SCHEMAS") == [("default",), ("other",)]
 
 
 def test_a_session_of_the_users_own(spark: object, tmp_path: Path) -> None:
@@ -226,7 +230,16 @@ def test_a_session_of_the_users_own(spark: object, tmp_path: Path) -> None:
         assert [v["view"] for v in wh.views()] == ["mine.v"]
         with pytest.raises(NameProblem, match="names of letters, digits and underscores only"):
             wh.sql("CREATE MATERIALIZED VIEW `odd name` AS SELECT a FROM t")
+        wh.sql("CREATE MATERIALIZED VIEW w AS SELECT a FROM t")
+        shutil.rmtree(tmp_path / "mv" / "mine" / "__deltaic_mv_w")
+        wh.sql("INSERT INTO t VALUES (3, 3)")
+        with pytest.raises(DeltaicError, match=r"mine\.w"):
+            wh.refresh()
+        view.check()
+        assert {v["view"]: v["policy"] is None for v in wh.views()} == {"mine.v": False, "mine.w": True}
         wh.sql("DROP MATERIALIZED VIEW v")
+        wh.sql("DROP MATERIALIZED VIEW w")
+        assert rows(wh, "SHOW TABLES IN mine") == [("mine", "t", False)]
     finally:
         wh.sql("USE default")
         wh.sql("DROP SCHEMA mine CASCADE")

@@ -1,15 +1,18 @@
 """Several refreshers and writers at once: one wins, the others find its work done or go on from it."""
 
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from pyspark.sql import SparkSession
 
 import deltaic
 from deltaic import Warehouse
-from deltaic.errors import ConcurrentRefresh, NotIncremental
+from deltaic.app.pipeline.service import Service
+from deltaic.errors import ConcurrentRefresh, DeltaicError, NotIncremental
 from tests.e2e.conftest import Kept, check_all, report_of
 
 
@@ -139,6 +142,29 @@ def test_a_view_that_cannot_be_refreshed_stops_only_those_that_read_it(wh: Wareh
     last.check()
     assert report_of(wh, "z").mode == "noop"
     assert [row["refreshes"] for row in wh.views() if row["view"] == "default.above"] == [1]
+
+
+@pytest.mark.local
+def test_a_view_whose_world_is_gone_stops_no_others(wh: Warehouse, tmp_path: Path) -> None:
+    """A table elsewhere that is away, and the schema that a view was made in."""
+    away = tmp_path / "away"
+    wh.spark.sql("SELECT 1 AS k").write.format("delta").save(str(away))
+    wh.script("CREATE TABLE b (k INT); INSERT INTO b VALUES (1); CREATE SCHEMA passing; USE passing")
+    wh.sql("CREATE MATERIALIZED VIEW default.made_there AS SELECT k FROM default.b WHERE k > 0")
+    wh.script("USE default; DROP SCHEMA passing")
+    wh.sql(f"CREATE MATERIALIZED VIEW afar AS SELECT k FROM delta.`{away}`")
+    kept = [Kept(wh, f"z{n}", f"SELECT k, count(*) + {n} AS n FROM b GROUP BY k") for n in range(2)]
+    shutil.rmtree(away)
+    wh.sql("INSERT INTO b VALUES (1), (2)")
+    with pytest.raises(DeltaicError, match=r"default\.(afar|made_there)"):
+        wh.refresh()
+    check_all(kept)
+    assert {view.refresh_only("noop").mode for view in kept} == {"noop"}
+    behind = {row["view"]: row["commits_behind"] for row in wh.views()}
+    assert behind["default.afar"] == {f"delta.`{away}`": None}
+    assert behind["default.z0"] == {"default.b": 0}
+    told = list(Service(wh.engine, lag=0).round(Event()))
+    assert [line.split(":")[0] for line in told] == ["default.made_there"], "and the round goes on"
 
 
 @pytest.mark.long

@@ -76,6 +76,7 @@ def files_of(wh: Warehouse, view: str) -> int:
     return len(DeltaTable(folder(wh, view)).file_uris())
 
 
+@pytest.mark.long
 def test_old_files_are_vacuumed(wh: Warehouse) -> None:
     """With deletion vectors in files, which must stay; a view above that is behind is computed anew."""
     wh.sql("CREATE TABLE s (id INT, k INT)")

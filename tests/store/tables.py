@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.quoting import quote_list
 from deltaic.store.arrow import arrow_to_spark
-from deltaic.store.change import COUNT, ChangePlan, read_change_rs
+from deltaic.store.change import ChangePlan, read_change_rs
 from deltaic.store.log import Log
 from deltaic.store.table import TableRef, table_at
 
@@ -72,7 +73,7 @@ def change_rows(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequen
 
 
 def change_by_rs(spark: SparkSession, log: Log, plan: ChangePlan, columns: Sequence[str]) -> DataFrame:
-    shape = spark.sql(f"SELECT {quote_list(columns)}, 1L AS {COUNT} FROM {log.ref.relation}").schema
+    shape = spark.sql(f"SELECT {quote_list(columns)}, 1L AS {WEIGHT} FROM {log.ref.relation}").schema
     return arrow_to_spark(spark, read_change_rs(log.ref, plan.kind, plan.after, plan.upto, columns), shape)
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from deltaic.algebra.quoting import quote
 from deltaic.errors import HistoryGone
 from deltaic.spark.session import forked
-from deltaic.store.change import ChangePlan, is_history_gone, plan_change, read_change_rs
+from deltaic.store.change import ChangePlan, plan_change, read_change_rs
+from deltaic.store.gone import is_history_gone
 from deltaic.store.log import Log
 from deltaic.store.table import table_at, table_named
 from tests.store.tables import change_rows, difference, make_table, netted, rows_at, subtracted

@@ -507,6 +507,16 @@ def test_a_dropped_slot_is_made_again(database: Database, tmp_path: Path) -> Non
     assert logged(tmp_path / "log")["a"].to_pylist() == [2]
 
 
+def test_a_capture_that_cannot_go_on_leaves_nothing_behind(database: Database, tmp_path: Path) -> None:
+    with short(database, tmp_path / "log", "slot") as capture:
+        database.run("TRUNCATE t", "ALTER TABLE t DROP COLUMN b")
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="cannot be gone on with"), capture.restarted():
+                pass
+            slots = f"SELECT slot_name FROM pg_replication_slots WHERE slot_name LIKE '{database.name}%'"
+            assert database.rows(f"{slots} UNION ALL SELECT pubname FROM pg_publication") == []
+
+
 def test_a_slot_that_was_invalidated(tmp_path: Path) -> None:
     with postgres(
         wal_level="logical", max_slot_wal_keep_size="1MB", max_wal_size="32MB", min_wal_size="32MB"

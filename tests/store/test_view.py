@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 
 from deltaic.algebra.quoting import quote
 from deltaic.errors import ConcurrentRefresh, DeltaicError, ExistsError, UnsupportedError
+from deltaic.plan.program import OP
 from deltaic.spark.session import forked
 from deltaic.store import rs_write
 from deltaic.store.arrow import arrow_schema, arrow_to_spark
-from deltaic.store.change import is_history_gone
 from deltaic.store.commit import Commit
+from deltaic.store.gone import is_history_gone
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.table import table_at
 from deltaic.store.view import ViewTable
-from deltaic.store.write_sql import OP
 from tests.store.tables import arrow_rows, comparable
 
 SOURCES = {"default.sales": SourceState(7, "an-id", "id BIGINT")}

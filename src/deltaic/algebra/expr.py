@@ -85,9 +85,10 @@ def text(sql: str) -> Expr:
     return Expr((sql,))
 
 
-def join_parts(*pieces: str | Expr, unstable: bool = False) -> Expr:
+def join_parts(*pieces: str | Expr) -> Expr:
     """An expression out of literal text and smaller expressions."""
     parts: list[str | Col] = []
+    unstable = False
     for piece in pieces:
         if isinstance(piece, Expr):
             parts.extend(piece.parts)

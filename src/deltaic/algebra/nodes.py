@@ -14,11 +14,15 @@ from typing import ClassVar, Union
 
 from deltaic.algebra.expr import Expr
 
+RESERVED = "__deltaic_"
+"""Names that begin with it are Deltaic's own."""
+
 WEIGHT = "__deltaic_d"
 """The signed count that every row of a delta carries."""
 
 SHOWN = "__deltaic_shown"
-"""In the table of a view that stores groups its HAVING hides: whether a reader sees the row."""
+"""In the table of a view that stores more than it shows (groups that HAVING hides, sets and bags inside of it,
+predicates): whether a reader sees the row."""
 
 
 @dataclass(frozen=True)

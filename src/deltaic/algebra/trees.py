@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from deltaic.algebra.expr import col, text
-from deltaic.algebra.nodes import Apply, Field, Item, Join, Node, Ref, Scan, UnionAll, Values
+from deltaic.algebra.nodes import Apply, Field, Filter, Item, Join, Node, Project, Ref, Scan, UnionAll, Values
 
 
 def pass_through(field: Field) -> Item:
@@ -51,6 +51,18 @@ def walk(node: Node) -> list[Node]:
         found.append(current)
         waiting.extend(reversed(current.inputs))
     return found
+
+
+def top_of(node: Node) -> Node:
+    """The first operator that does more than to choose or rename."""
+    while isinstance(node, Filter | Project):
+        node = node.input
+    return node
+
+
+def with_top(node: Node, new: Node) -> Node:
+    """The same with another operator in the place of its top."""
+    return replace(node, input=with_top(node.input, new)) if isinstance(node, Filter | Project) else new
 
 
 def sources(node: Node) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from deltaic.app.care.checking import ROWS_SHOWN, Checker
+from deltaic.app.care.checking import Checker
 from deltaic.app.care.repairing import Repairer, check_views
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.catalogs.session import SessionCatalog
@@ -29,7 +29,7 @@ from deltaic.app.statements.executor import Executor
 from deltaic.app.statements.explaining import explained
 from deltaic.app.statements.programs import program_in
 from deltaic.app.values.definition import Definition, seconds_in
-from deltaic.app.values.report import Check, Repair, Report
+from deltaic.app.values.report import ROWS_SHOWN, Check, Repair, Report
 from deltaic.errors import ConfigurationError, SetupError
 from deltaic.spark.session import TABLES_OF_A_WAREHOUSE, has_delta, local_session
 from deltaic.sql.parse_statement import parse_statement, split_statements

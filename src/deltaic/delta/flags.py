@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deltaic.algebra.expr import Expr, col, join_parts, text
-from deltaic.algebra.nodes import Item, Node, Project
+from deltaic.algebra.nodes import RESERVED, Item, Node, Project
 from deltaic.algebra.trees import keep
 
 COMES, GOES, STAYS = "__deltaic_comes", "__deltaic_goes", "__deltaic_stays"
@@ -34,5 +34,5 @@ def any_over(name: str, flag: str, exprs: tuple[Expr, ...]) -> Item:
 
 def with_flags(rows: Node, values: Mapping[str, Expr]) -> Project:
     """The rows with these flags instead, and without helpers."""
-    items = [i for i in keep(rows) if i.name in FLAGS or not i.name.startswith("__deltaic_")]
+    items = [i for i in keep(rows) if i.name in FLAGS or not i.name.startswith(RESERVED)]
     return Project(rows, tuple(flag_item(i.name, values[i.name]) if i.name in values else i for i in items))

@@ -35,7 +35,7 @@ from deltaic.algebra.nodes import (
     Window,
 )
 from deltaic.algebra.stability import is_unstable, own_unstable_decisions, unstable_columns
-from deltaic.algebra.trees import keep, null_item, pass_through, sources, with_leaves
+from deltaic.algebra.trees import keep, null_item, pass_through, sources, top_of, with_leaves
 from deltaic.delta.common import Shape
 from deltaic.delta.restrict import restrict
 
@@ -350,9 +350,7 @@ class Derivation:
 
 
 def _is_keyed(node: Node) -> bool:
-    while isinstance(node, Project | Filter):
-        node = node.input
-    return isinstance(node, Aggregate | Window)
+    return isinstance(top_of(node), Aggregate | Window)
 
 
 def partition_of(node: Aggregate | Window) -> tuple[Expr, ...]:

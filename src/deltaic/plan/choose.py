@@ -14,7 +14,7 @@ from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep, too_larg
 from deltaic.algebra.recursion import Component, Predicate
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.stability import is_unstable, unstable_columns
-from deltaic.algebra.trees import keep, pass_through, sources, walk
+from deltaic.algebra.trees import keep, pass_through, sources, top_of, walk, with_top
 from deltaic.algebra.types import is_exact_key, is_groupable, is_storable
 from deltaic.delta.graph import Graph, is_joined
 from deltaic.delta.rules import Derivation, key_exprs
@@ -80,7 +80,7 @@ def _chosen(
         return reason
     shaky: list[tuple[Node, Expr]] = []
     unstorable: str | None = None
-    if technique in ALGORITHMS and SetQuery.of(_top(query)) is None:
+    if technique in ALGORITHMS and SetQuery.of(top_of(query)) is None:
         return _no_set(technique)
     recursive = _recursive_candidates(query, technique, partitioned, components) if components else None
     for found in recursive or _layered_candidates(query, technique, partitioned, form):
@@ -174,7 +174,7 @@ def _layered_candidates(
 ) -> Iterator[Maintenance]:
     """For a view that stores the sets inside it, those over these come first."""
     if technique == "counting" or (form.strata and technique == "auto"):
-        cut, strata = stratified(query, _top(query))
+        cut, strata = stratified(query, top_of(query))
         assert isinstance(cut, Project)
         for way in _candidates(cut, technique, partitioned, form.counts) if strata else ():
             # one kind of rows that are not shown is enough: touched groups are computed anew
@@ -197,7 +197,7 @@ def _as_project(query: Node) -> Project:
 
 def _candidates(query: Project, technique: str, partitioned: frozenset[int], counts: bool) -> Iterator[Maintenance]:
     """Best first: by the key of the operator on top; by rows; by the key of one further down."""
-    top = _top(query)
+    top = top_of(query)
     is_set = isinstance(top, Aggregate) and _shows_groups_only(query, top)
     if technique in ALGORITHMS or (not counts and technique == "auto"):
         yield from _by_sets(query, top, partitioned, technique)
@@ -205,7 +205,7 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int], cou
     if isinstance(top, Aggregate) and counted:
         wholes = (without_padding(query), query) if technique == "auto" else (query,)
         for whole in dict.fromkeys(wholes):
-            summed = _top(whole)
+            summed = top_of(whole)
             assert isinstance(whole, Project)
             assert isinstance(summed, Aggregate)
             yield from _by_changes(whole, summed, partitioned)
@@ -254,13 +254,6 @@ def _no_set(technique: str) -> Reason:
     return Reason(Code.TECHNIQUE, detail, hint="Leave deltaic.technique out, or choose another.")
 
 
-def _top(query: Node) -> Node:
-    """The first operator that does more than to choose or rename."""
-    while isinstance(query, Filter | Project):
-        query = query.input
-    return query
-
-
 def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> Iterator[Maintenance]:
     found = kept(top)
     if isinstance(found, str) or _cannot_be_netted(found):
@@ -273,7 +266,7 @@ def _by_changes(query: Project, top: Aggregate, partitioned: frozenset[int]) -> 
         items.append(Item(SHOWN, text("TRUE"), "boolean", False))
     if found.bags:
         items.extend(hidden_columns(found.bags))
-    whole = _replaced(query, top, found.top)
+    whole = with_top(query, found.top)
     for way in _by_key(whole, found.top, key_exprs(found.top), partitioned, tuple(items)):
         carried = way.key[len(way.key) - len(items) :]
         key = way.key[: len(way.key) - len(items)]
@@ -330,13 +323,6 @@ def _shows_groups_only(query: Project, top: Aggregate) -> bool:
         node = node.input
     groups = {item.name for item in top.groups}
     return node is top and all(expr.columns <= groups for expr in items)
-
-
-def _replaced(node: Node, old: Node, new: Node) -> Node:
-    if node is old:
-        return new
-    assert isinstance(node, Project | Filter)
-    return replace(node, input=_replaced(node.input, old, new))
 
 
 def _by_rows(query: Node, marks: tuple[Mark, ...], partitioned: frozenset[int]) -> Maintenance:

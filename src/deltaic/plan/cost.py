@@ -20,8 +20,10 @@ from deltaic.plan.recursion_cost import Reach
 from deltaic.plan.refreshing import without
 from deltaic.plan.steps import (
     Compute,
+    ComputeAgain,
     ComputeDelta,
     FindRows,
+    Iterate,
     MarkRows,
     Only,
     ReadChange,
@@ -30,6 +32,7 @@ from deltaic.plan.steps import (
     SourceRead,
     Step,
     StoredView,
+    WriteView,
 )
 
 SCAN, JOINED, LOOKED_AT, HERE, WRITTEN = 3e-7, 3e-7, 4e-8, 2e-7, 2.5e-6
@@ -187,6 +190,10 @@ def _spent(
                 computing += QUERY + _joins(step, program) * (STAGE + CARRIED * delta)
             case FindRows():
                 computing += 0.0 if view.marked else QUERY + STAGE
+            case ComputeAgain() | WriteView() | Iterate():
+                pass  # rare; priced by who writes; priced by its rounds
+            case _:
+                raise TypeError(f"a step without a price: {type(step).__name__}")
     return reading, computing
 
 

@@ -17,7 +17,7 @@ from deltaic.plan.cost import delta_rows, price_of_steps, price_of_write
 from deltaic.plan.maintain import Form, Maintenance
 from deltaic.plan.program import program_for
 from deltaic.plan.refreshing import known_of, refresh_steps
-from deltaic.plan.steps import SourceRead, StoredView
+from deltaic.plan.steps import RS_ROWS, STATE_ROWS, SourceRead, StoredView
 
 SHARE = 0.001
 """Of a source's rows, what a change is thought to be."""
@@ -27,8 +27,6 @@ ADVANTAGE = 1.2
 """So many times faster must another form be than the usual one."""
 GROUPED = 0.1
 """Of the rows that are grouped, or of which a set is made, how many are thought to be different."""
-_FEW, _SMALL = 300_000, 500_000
-"""Change rows, and rows of a table, that are read into this process."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def _after_change(way: Maintenance, rows: Mapping[str, int], changed: str, here:
     reads = {name: _read(name, count, name == changed, here) for name, count in rows.items()}
     names = {name: name for name in way.root.columns}
     stored_rows = _stored_rows(way, rows)
-    view = StoredView("", 0, names, here and stored_rows <= _SMALL, stored_rows, here, here, here)
+    view = StoredView("", 0, names, here and stored_rows <= STATE_ROWS, stored_rows, here, here, here)
     known = known_of(reads, view)
     program = program_for(way, known)
     if program is None:
@@ -99,10 +97,10 @@ def _after_change(way: Maintenance, rows: Mapping[str, int], changed: str, here:
 
 def _read(name: str, rows: int, changed: bool, here: bool) -> SourceRead:
     change = max(int(rows * SHARE), 1)
-    small = frozenset({State.OLD, State.NEW}) if here and rows <= _SMALL else frozenset[State]()
+    small = frozenset({State.OLD, State.NEW}) if here and rows <= STATE_ROWS else frozenset[State]()
     return SourceRead(
         name, name, 0, 1,
-        change_kind="feed" if changed else "none", change_sql=None if here and change <= _FEW else name,
+        change_kind="feed" if changed else "none", change_sql=None if here and change <= RS_ROWS else name,
         change_rows=change if changed else 0, rs_states=small, rows=rows, files=1, rs_finds=here,
     )  # fmt: skip
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from deltaic.algebra.nodes import WEIGHT, Aggregate, Field, Filter, Node, Project, Scan, ScanColumn, State, Window
+from deltaic.algebra.nodes import WEIGHT, Aggregate, Field, Node, Project, Scan, ScanColumn, State, Window
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
-from deltaic.algebra.trees import keep, pass_through, with_leaves
+from deltaic.algebra.trees import keep, pass_through, top_of, with_leaves, with_top
 from deltaic.delta.rules import Binding, at, net
 from deltaic.delta.timed import TIME, OneTerm, Timed, timed, why_not_timed
 from deltaic.plan.maintain import Known, Maintenance, Way
@@ -59,11 +59,11 @@ def body_of(way: Maintenance) -> Body | str:
         return "it is a set without counts, or has sets stored inside it"
     if way.marks:
         return "it has outer joins, whose delta has no times"
-    if way.way is Way.ROWS:
-        whole, top = prune(way.root), None
+    top = None if way.way is Way.ROWS else top_of(way.root)
+    if top is None:
+        whole = prune(way.root)
     else:
-        top = _top(way)
-        if top is None:
+        if not isinstance(top, Aggregate | Window):
             return "it is kept by the keys of an operator below its top"
         whole = prune(Project(top.input, tuple(i for i in keep(top.input) if i.name in _used(top))))
     problem = why_not_timed(whole)
@@ -75,14 +75,7 @@ def body_of(way: Maintenance) -> Body | str:
         return Body(whole, replace(way, root=scan))
     new_top = replace(top, input=scan)
     kept = replace(way.kept, top=new_top) if way.kept and isinstance(new_top, Aggregate) else None
-    return Body(whole, replace(way, root=_over(way.root, top, new_top), kept=kept))
-
-
-def _top(way: Maintenance) -> Aggregate | Window | None:
-    node = way.root
-    while isinstance(node, Project | Filter):
-        node = node.input
-    return node if isinstance(node, Aggregate | Window) else None
+    return Body(whole, replace(way, root=with_top(way.root, new_top), kept=kept))
 
 
 def _used(top: Aggregate | Window) -> frozenset[str]:
@@ -93,13 +86,6 @@ def _used(top: Aggregate | Window) -> frozenset[str]:
     calls = [item.call for item in top.aggregates if item.call]
     exprs = [item.expr for item in items] + [e for c in calls for e in (*c.arguments, *([c.where] if c.where else []))]
     return frozenset[str]().union(*(expr.columns for expr in exprs))
-
-
-def _over(node: Node, top: Node, new: Node) -> Node:
-    if node is top:
-        return new
-    assert isinstance(node, Project | Filter)
-    return replace(node, input=_over(node.input, top, new))
 
 
 def timed_bindings(body: Body, known: Known, sign: int | None) -> tuple[Timed, tuple[Binding, ...]] | None:

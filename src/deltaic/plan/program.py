@@ -27,7 +27,7 @@ from deltaic.algebra.nodes import (
 )
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
-from deltaic.algebra.trees import keep, null_item, pass_through, sources, walk, with_leaves
+from deltaic.algebra.trees import keep, null_item, pass_through, sources, top_of, walk, with_leaves
 from deltaic.delta import near
 from deltaic.delta.joins import JoinTrees, PlannedJoin
 from deltaic.delta.near import Narrowing
@@ -192,7 +192,7 @@ def _any(terms: list[Expr]) -> Expr:
 
 def sets_program(way: Maintenance, derivation: Derivation, known: Known) -> Program | None:
     """What comes and goes of a set, by a reducing algorithm."""
-    top = _below(way.root)
+    top = top_of(way.root)
     assert way.sets is not None
     assert isinstance(derivation, JoinTrees)
     assert isinstance(top, Aggregate)
@@ -217,12 +217,6 @@ def sets_program(way: Maintenance, derivation: Derivation, known: Known) -> Prog
         signed = Generate(Project(found, groups), text("explode(array(-1, 1))"), False, (sign.field,))
     rows = _through(way.root, top, signed, (pass_through(sign.field),))
     return _finished(derivation, Project(rows, (pass_through(sign.field), *(pass_through(f) for f in way.root.schema))))
-
-
-def _below(node: Node) -> Node:
-    while isinstance(node, Project | Filter):
-        node = node.input
-    return node
 
 
 def rows_program(way: Maintenance, derivation: Derivation, layers: Above = None) -> Program | None:

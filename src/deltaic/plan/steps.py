@@ -18,6 +18,13 @@ from deltaic.plan.recursion import Fixpoint, Part, Phase
 VIEW_RELATION = "__deltaic_view"
 
 
+RS_ROWS = 300_000
+"""A change of more rows is Spark's to read, and what comes of it Spark's to keep."""
+
+STATE_ROWS = 500_000
+"""A table with more rows is Spark's to read."""
+
+
 @dataclass(frozen=True)
 class SourceRead:
     """How one source is read in one refresh; `change_sql` is None where delta-rs reads the change.

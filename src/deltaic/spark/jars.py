@@ -49,7 +49,7 @@ def delta_jars(resolve: Resolver | None = None) -> list[str]:
     return sorted(str(jar) for jar in home.glob("*.jar"))
 
 
-def postgres_jars(resolve: Resolver | None = None) -> list[str]:
+def postgres_jars() -> list[str]:
     """PostgreSQL's JDBC driver, fetched likewise; DELTAIC_POSTGRES_JAR names one to use instead."""
     given = os.environ.get("DELTAIC_POSTGRES_JAR")
     if given:
@@ -58,7 +58,7 @@ def postgres_jars(resolve: Resolver | None = None) -> list[str]:
         return [given]
     home = _postgres_folder()
     if not postgres_jars_are_cached():
-        _fill(home, resolve or _postgres_resolver, POSTGRES_DRIVER, lambda folder: any(folder.glob("*.jar")))
+        _fill(home, _postgres_resolver, POSTGRES_DRIVER, lambda folder: any(folder.glob("*.jar")))
     return sorted(str(jar) for jar in home.glob("*postgresql*.jar"))
 
 

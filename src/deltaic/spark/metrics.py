@@ -161,7 +161,7 @@ def _measured_or_none(ask: Any, *args: Any) -> Any:
         return None
 
 
-# The only code of Deltaic that goes past PySpark's public API: the functions from here to `_each`.
+# The probe, the only code of Deltaic that asks the JVM past PySpark's public API: the functions from here to `_each`.
 
 
 def _last_execution(session: SparkSession) -> int:

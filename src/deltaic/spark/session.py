@@ -23,6 +23,8 @@ from deltaic.errors import SetupError
 from deltaic.spark.jars import delta_jars, postgres_jars, postgres_jars_are_cached
 from deltaic.spark.java import require_java
 
+_log = logging.getLogger(__name__)
+
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -167,10 +169,19 @@ def release(forked: SparkSession) -> None:
     """End a fork. `stop` would be wrong: it ends Spark itself, or the local Connect server."""
     if is_connect(forked):
         client: Any = forked.client
-        try:
+        with tidying("a session was not released"):
             client.release_session()
-        finally:
+        with tidying("a session's connection was not closed"):
             client.close()
+
+
+@contextmanager
+def tidying(told: str) -> Iterator[None]:
+    """Work that nothing depends on: what failed before stays what failed, and what is done stays done."""
+    try:
+        yield
+    except Exception as problem:  # Connect's connection raises errors of its own
+        _log.warning("%s: %s", told, problem)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ All ways give the same change once equal rows are netted:
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,8 +19,10 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.quoting import quote, quote_list, text_literal
 from deltaic.errors import HistoryGone, SourceError
+from deltaic.plan.steps import RS_ROWS
 from deltaic.store import rs
 from deltaic.store.arrow import without_views
 from deltaic.store.commit import Commit, FileAction
@@ -29,12 +30,6 @@ from deltaic.store.diff import differing_files, reads_only
 from deltaic.store.log import Log
 from deltaic.store.state import read_difference_rs, why_no_rs_state
 from deltaic.store.table import Snapshot, TableRef, data_of
-
-COUNT = "__deltaic_d"
-"""The column that holds a change row's signed count."""
-
-RS_ROWS = 300_000
-"""A change of more rows is Spark's to read, and what comes of it Spark's to keep."""
 
 RS_BYTES = 16_000_000
 """The same limit where the log tells sizes only."""
@@ -133,7 +128,7 @@ def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str], snap
     only = [quote(snapshot.shown)] if snapshot.shown else []
     only += [_all_utf8(texts)] if texts else []
     feed = f"{function}({text_literal(name)}, {after + 1}, {upto})" + (f" WHERE {' AND '.join(only)}" if only else "")
-    return f"SELECT {_selected(columns)}{sign} AS {quote(COUNT)} FROM {feed}"
+    return f"SELECT {_selected(columns)}{sign} AS {quote(WEIGHT)} FROM {feed}"
 
 
 def _all_utf8(columns: Sequence[str]) -> str:
@@ -253,7 +248,7 @@ def _small(files: Sequence[FileAction], rows: int | None, rs_rows: int) -> bool:
 def read_change_rs(ref: TableRef, kind: str, after: int, upto: int, columns: Sequence[str]) -> pa.Table:
     """The change in (after, upto] by delta-rs, where plan_change says so: `columns` and `__deltaic_d`."""
     if kind == "states-rs":
-        return read_difference_rs(ref, after, upto, columns, COUNT, Log(ref).snapshot(upto).shown)
+        return read_difference_rs(ref, after, upto, columns, WEIGHT, Log(ref).snapshot(upto).shown)
     if ref.path is None:
         raise SourceError(f"{ref.name} is not on this machine")
     # delta-rs reads these names as SQL does: without quotes they become lower case
@@ -269,7 +264,7 @@ def read_change_rs(ref: TableRef, kind: str, after: int, upto: int, columns: Seq
         value_set=pa.array(["insert", "update_postimage"], pa.string()),
     )
     sign = pc.if_else(plus, pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64()))
-    return feed.select(list(columns)).append_column(COUNT, sign)
+    return feed.select(list(columns)).append_column(WEIGHT, sign)
 
 
 # --- without a feed -------------------------------------------------------------------------------
@@ -282,7 +277,7 @@ def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], rea
     only = f" AND {quote(shown)}" if shown else ""
     sides = [(upto, 1, difference.new), (after, -1, log.described(difference.old, after))]
     selects = [
-        f"SELECT {_selected(columns)}{sign}L AS {quote(COUNT)} FROM {log.ref.as_of(version)} "
+        f"SELECT {_selected(columns)}{sign}L AS {quote(WEIGHT)} FROM {log.ref.as_of(version)} "
         f"WHERE {reads_only(files, log.snapshot(version))}{only}"
         for version, sign, files in sides
         if files
@@ -291,40 +286,3 @@ def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], rea
     rows = sum(count or 0 for count in counts) if None not in counts else None
     told = f"{reason}: the rows of {len(difference.old)} old and {len(difference.new)} new files are compared"
     return ChangePlan("files" if selects else "none", after, upto, " UNION ALL ".join(selects) or None, rows, told)
-
-
-# --- history that is gone -------------------------------------------------------------------------
-
-_GONE = re.compile(
-    "|".join(
-        (
-            "DELTA_FILE_NOT_FOUND",
-            "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
-            "DELTA_MISSING_CHANGE_DATA",
-            "DELTA_VERSION_NOT_FOUND",
-            "DELTA_VERSIONS_NOT_CONTIGUOUS",
-            "DELTA_LOG_FILE_NOT_FOUND",
-            "DELTA_TRUNCATED_TRANSACTION_LOG",
-            "DELTA_NO_COMMITS_FOUND",
-            "DELTA_CANNOT_RECONSTRUCT_TABLE_STATE",
-            "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
-            "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
-            "FAILED_READ_FILE.FILE_NOT_EXIST",
-            "java.io.FileNotFoundException",
-            "Cannot time travel Delta table",
-            r"Object at location .* not found",  # delta-rs
-        )
-    )
-)
-
-
-def is_history_gone(error: BaseException) -> bool:
-    """Whether a read failed because versions or files of the past are no longer there."""
-    chain: list[BaseException] = []
-    seen: BaseException | None = error
-    while seen is not None and seen not in chain:
-        if isinstance(seen, HistoryGone) or _GONE.search(str(seen)):
-            return True
-        chain.append(seen)
-        seen = seen.__cause__ or seen.__context__
-    return False

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from deltaic.errors import HistoryGone, SourceError
 from deltaic.store import rs
 from deltaic.store.commit import Commit, parse_commit
+from deltaic.store.gone import is_nothing_there
 from deltaic.store.table import (
     NOT_DELTA,
     SMALL_FILE,
@@ -182,7 +183,9 @@ class SparkReader:
     def newest(self) -> int:
         try:
             history = self._spark.sql(f"DESCRIBE HISTORY {self._ref.relation} LIMIT 1").collect()
-        except Exception as error:  # classic and Connect sessions raise from different class trees
+        except Exception as error:
+            if not is_nothing_there(error):
+                raise
             raise SourceError(f"{self._ref.name} has no Delta log: {first_line(error)}", hint=NOT_DELTA) from error
         version: int = history[0]["version"]
         return version
@@ -201,6 +204,8 @@ class SparkReader:
             )
             lines = rows.collect()  # one read for them all: each costs a job
         except Exception as error:
+            if not is_nothing_there(error):
+                raise
             raise _gone(self._ref, after + 1, error) from error
         texts: dict[str, list[str]] = {name: [] for name in names}
         for name, line in lines:
@@ -217,6 +222,8 @@ class SparkReader:
         try:
             schema = self._spark.sql(f"SELECT * FROM {self._ref.as_of(version)}").schema
         except Exception as error:
+            if not is_nothing_there(error):
+                raise
             raise _gone(self._ref, version, error) from error
         return Snapshot(
             version=version,

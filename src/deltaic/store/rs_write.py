@@ -18,10 +18,10 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 
 from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import ConcurrentRefresh
+from deltaic.plan.program import OP
 from deltaic.store import rs
 from deltaic.store.arrow import conform
 from deltaic.store.table import Snapshot, physical_name
-from deltaic.store.write_sql import OP
 
 KNOWN_FEATURES = frozenset(
     {"appendOnly", "invariants", "columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import SourceError
+from deltaic.plan.steps import STATE_ROWS
 from deltaic.store import rs
 from deltaic.store.log import Log
 from deltaic.store.table import TableRef
 
-STATE_ROWS = 500_000
 STATE_BYTES = 16_000_000
-"""A table with more rows or bytes than this is Spark's to read."""
+"""A table with more bytes than this is Spark's to read."""
 
 SCANNED_BYTES, ANSWER_ROWS = 1_000_000_000, 10_000
 """A table that is only gone through, for an answer of some rows, may be so large."""

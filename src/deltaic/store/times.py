@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone
+from deltaic.plan.program import OP
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_state_rs
 from deltaic.store.view import ViewTable
-from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

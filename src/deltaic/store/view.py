@@ -20,6 +20,7 @@ from deltaic.errors import (
     SourceError,
     UnsupportedError,
 )
+from deltaic.plan.program import OP
 from deltaic.store import marks, rs_write, write_sql
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
@@ -28,7 +29,6 @@ from deltaic.store.log import Log, Marked, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
 from deltaic.store.torn import files_in, is_torn, own_files, sweep, take_back
-from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from deltaic.algebra.quoting import quote, quote_list, text_literal
-
-OP = "__deltaic_op"
-"""The column of an artifact that says what to do with its row."""
+from deltaic.plan.program import OP
 
 VIEW_PROPERTIES: Mapping[str, str] = {
     # A name like sum(v) is legal in a query and not in a plain Delta table.

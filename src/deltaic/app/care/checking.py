@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
-from deltaic.algebra.nodes import Apply
+from deltaic.algebra.nodes import RESERVED, Apply
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.algebra.trees import walk
 from deltaic.app.care.beside import Comparing, Past
@@ -26,11 +26,11 @@ from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.stored import definition_moves, used_columns
 from deltaic.app.refresh.why_full import digest
 from deltaic.app.values.definition import Definition
-from deltaic.app.values.report import DAMAGED, UNCERTAIN, Check
+from deltaic.app.values.report import DAMAGED, ROWS_SHOWN, UNCERTAIN, Check
 from deltaic.errors import DeltaicError, HistoryGone, SourceError, UnsupportedError
 from deltaic.spark.session import spare_subqueries
-from deltaic.store.change import is_history_gone
 from deltaic.store.damage import damaged_files
+from deltaic.store.gone import is_history_gone
 from deltaic.store.progress import Progress
 from deltaic.store.table import first_line
 from deltaic.store.view import ViewTable
@@ -38,7 +38,6 @@ from deltaic.store.view import ViewTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS_SHOWN = 20
 _REFRESH = "Refresh it, and check it then."
 _REPAIR = "deltaic repair, or Warehouse.repair(name), computes it anew."
 
@@ -95,14 +94,15 @@ class Checker:
                 raise SourceError(f"{key} is another table than the one that the view was made of", hint=_REFRESH)
             if used_columns(compiled, key, states[key]) != before.schema:
                 raise SourceError(f"columns of {key} that the view uses have changed since", hint=_REFRESH)
-            if source.live is not None and source.live.is_lost(before.version):
-                raise HistoryGone(f"changes of {key} since the view was refreshed were not captured", hint=_REFRESH)
+            lost = source.live.lost(before.version) if source.live is not None else None
+            if lost is not None:
+                raise HistoryGone(lost.detail, hint=_REFRESH)
         return Past(compiled, first_reads(compiled, states), table, version, last)
 
     def compared(self, found: Check, past: Past) -> Check:
         stored = past.table.log.snapshot(past.version)
         names = list(past.definition.columns)
-        if [name for name in stored.columns if not name.startswith("__deltaic_")] != names:
+        if [name for name in stored.columns if not name.startswith(RESERVED)] != names:
             raise _Damaged("its table has other columns than its query")
         try:
             with self.session_for(past) as session:

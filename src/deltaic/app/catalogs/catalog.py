@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from deltaic.algebra.nodes import RESERVED
 from deltaic.algebra.quoting import quote, text_literal
 from deltaic.app.catalogs.live import LiveTable
 from deltaic.app.values.definition import Definition, definition_in
-from deltaic.app.values.names import RESERVED, check_name
+from deltaic.app.values.names import check_name
 from deltaic.errors import (
     DefinitionDamaged,
     DeltaicError,
@@ -253,8 +254,9 @@ class Shown:
         return f"CREATE OR REPLACE {kind} {reader}{told} AS {self.select(pinned)}"
 
 
-def is_plain(schema: str, name: str) -> bool:
-    return re.fullmatch(r"\w+", schema + name, re.ASCII) is not None
+def is_plain(*names: str) -> bool:
+    """Whether Spark's catalog takes them."""
+    return re.fullmatch(r"\w+", "".join(names), re.ASCII) is not None
 
 
 def _reader(schema: str, name: str) -> tuple[str, str]:

@@ -25,7 +25,8 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
 from deltaic.algebra.nodes import WEIGHT
-from deltaic.algebra.quoting import quote
+from deltaic.algebra.quoting import quote, text_literal
+from deltaic.algebra.reasons import Code, Reason
 from deltaic.errors import CaptureLost, ConfigurationError, HistoryGone
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
@@ -99,12 +100,19 @@ class LiveTable:
         """How many changes the versions after one and up to another brought."""
         return sum(file.rows or 0 for commit in grown(Log(self.ref).commits(after, upto)) for file in commit.adds)
 
-    def is_lost(self, since: int) -> bool:
-        """Whether changes after a version are not in the log: the capture was begun anew later, or they were pruned."""
+    def lost(self, since: int) -> Reason | None:
+        """Why changes after a version are not in the log: the capture was begun anew later, or they were pruned."""
+        newest = CapturedLog(self.path, ()).newest()
         try:
-            return self.mark_at(since).order < CapturedLog(self.path, ()).newest().begins
+            order = self.mark_at(since).order
         except HistoryGone:
-            return True
+            order = -1
+        if order >= newest.begins:
+            return None
+        if newest.lost is None or order >= newest.since:
+            return Reason(Code.CAPTURE_LOST, f"changes of {self.key} are no longer in its captured log")
+        what = f"the capture of {self.key} was begun anew, since {newest.lost['detail']}"
+        return Reason(Code[newest.lost["reason"]], what)
 
     def prune(self, version: int) -> None:
         """Forget the changes up to a version."""
@@ -146,7 +154,11 @@ def grown(commits: Iterable[Commit]) -> list[Commit]:
 def capture_name(live: LiveTable) -> str:
     """Of a new slot and publication, or triggers, in the server. Other warehouses may capture the same table, from the
     same folder of another machine."""
-    return f"deltaic_{zlib.crc32(live.path.encode()):08x}_{uuid4().hex[:8]}"
+    return f"{capture_prefix(live)}{uuid4().hex[:8]}"
+
+
+def capture_prefix(live: LiveTable) -> str:
+    return f"deltaic_{zlib.crc32(live.path.encode()):08x}_"
 
 
 class Captures:
@@ -165,11 +177,13 @@ class Captures:
         try:
             self._catch_up(live)
         except CaptureLost:
-            self._open.pop(live.key).close()  # another process may have begun it anew since it was opened here
+            if live.key in self._open:  # another process may have begun it anew since it was opened here
+                self._open.pop(live.key).close()
+            capture = self.of(live)
             try:
                 self._catch_up(live)
-            except CaptureLost:
-                with self.of(live).restarted(set_identity=live.set_identity):
+            except CaptureLost as why:
+                with capture.restarted(why, set_identity=live.set_identity):
                     pass
 
     def _catch_up(self, live: LiveTable) -> None:
@@ -207,7 +221,7 @@ class LiveStates:
         if keys is not None:
             frame = arrow_to_spark(self.session, read.arrow(live.table, names, keys), frame.schema)
         wrong = self.corrections(live, version, names)
-        return frame if not wrong.num_rows else self.compensated(frame, wrong)
+        return frame if not wrong.num_rows else self.compensated(live, frame, wrong, whole=keys is None)
 
     def any_column(self, live: LiveTable) -> str:
         return str(Log(live.ref).snapshot().columns[0])
@@ -229,7 +243,8 @@ class LiveStates:
         query = f"SELECT {listed}, sum({WEIGHT}) AS {WEIGHT} FROM ({both}) GROUP BY {listed} HAVING sum({WEIGHT}) <> 0"
         return self.session.sql(query).toArrow()
 
-    def compensated(self, frame: DataFrame, wrong: pa.Table) -> DataFrame:
+    def compensated(self, live: LiveTable, frame: DataFrame, wrong: pa.Table, *, whole: bool) -> DataFrame:
+        """What is taken out was read, unless only some keys were: then it may be of another one."""
         schema = StructType([*frame.schema.fields, StructField(WEIGHT, LongType(), True)])
         names = [f"__deltaic_w{n}" for n in range(len(schema.fields))]
         other = arrow_to_spark(self.session, wrong, schema).toDF(*names)
@@ -238,7 +253,10 @@ class LiveStates:
         untouched = frame.join(sf.broadcast(other), same, "left_anti")
         touched = frame.join(sf.broadcast(other), same, "left_semi").withColumn(WEIGHT, sf.lit(1))
         both = touched.union(other).groupBy(*map(quote, frame.columns)).agg(sf.sum(WEIGHT).alias(WEIGHT))
-        copies = sf.explode(sf.expr(f"array_repeat(0, CAST(greatest({WEIGHT}, 0) AS INT))"))
+        mismatch = text_literal(f"{live.key}: rows that were read differ from what was captured of them")
+        below = f"raise_error({mismatch})" if whole else "0"
+        count = f"CAST(CASE WHEN {WEIGHT} < 0 THEN {below} ELSE {WEIGHT} END AS INT)"
+        copies = sf.explode(sf.expr(f"array_repeat(0, {count})"))
         left = both.withColumn("__deltaic_copy", copies).select(*map(quote, frame.columns))
         return untouched.unionByName(left)
 

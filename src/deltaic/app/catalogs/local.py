@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from pyspark.errors import PySparkException
 
+from deltaic.algebra.nodes import RESERVED
 from deltaic.algebra.quoting import quote, text_literal
 from deltaic.app.catalogs.catalog import CAPTURED
 from deltaic.app.catalogs.folders import is_table, put_back, set_aside
 from deltaic.app.catalogs.live import ENDING, LiveTable
 from deltaic.app.catalogs.on_folders import LINK, FolderCatalog
 from deltaic.app.catalogs.unfinished import Notes, drop_unknown_capture, sweep, write_whole
-from deltaic.app.values.names import RESERVED
 from deltaic.errors import (
     ConfigurationError,
     DependencyError,

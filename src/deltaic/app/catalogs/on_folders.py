@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltaic.app.catalogs.catalog import CAPTURED, KEPT_DELTA, TIMES, Catalog
+from deltaic.app.catalogs.catalog import CAPTURED, KEPT_DELTA, TIMES, Catalog, is_plain
 from deltaic.app.catalogs.folders import discard, is_table
 from deltaic.app.catalogs.live import ENDING, LiveTable
 from deltaic.app.values.definition import PROPERTY, Definition, definition_in
@@ -40,9 +40,8 @@ class FolderCatalog(Catalog):
         return LiveTable.read(file, f"{schema}.{name}".lower(), str(self.hidden(CAPTURED, schema, name)[0].path))
 
     def schemas(self) -> list[str]:
-        return sorted(
-            entry.name for entry in os.scandir(self.root) if entry.is_dir() and not entry.name.startswith(".")
-        )
+        """Folders whose names Spark's catalog takes; others may be there too (lost+found)."""
+        return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir() and is_plain(entry.name))
 
     def schema_folder(self, schema: str) -> Path:
         """There or not; Spark's names ignore case, folders may not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
 
+from deltaic.algebra.nodes import RESERVED
 from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import Catalog, is_plain
 from deltaic.app.catalogs.folders import is_table
-from deltaic.app.values.names import RESERVED
 from deltaic.errors import ExistsError, NameProblem, SourceError
 from deltaic.spark.metrics import normal_path
 from deltaic.store.table import TableRef, first_line, table_named
@@ -22,6 +23,7 @@ from deltaic.store.table import TableRef, first_line, table_named
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
 BACKING = f"{RESERVED}mv_"
 _ABANDONED = 3600.0
 """Seconds after which a folder that nothing was written into is nobody's."""
@@ -49,7 +51,7 @@ class SessionCatalog(Catalog):
         try:
             rows = self.spark.sql(f"SHOW TABLES IN {quote(schema)} LIKE '{BACKING}{like}'").collect()
         except PySparkException:
-            if self.spark.catalog.databaseExists(schema):
+            if self.spark.catalog.databaseExists(quote(schema)):
                 raise
             return []  # there is none, or it was dropped meanwhile
         return [str(row["tableName"]).removeprefix(BACKING) for row in rows]
@@ -68,10 +70,12 @@ class SessionCatalog(Catalog):
     def view_ref(self, schema: str, name: str) -> TableRef:
         parts = (schema, BACKING + name)
         relation = ".".join(quote(part) for part in parts)
-        if not self.spark.catalog.tableExists(relation):
-            return TableRef(f"{schema}.{name}", relation, None)
         try:
+            if not self.spark.catalog.tableExists(relation):
+                return TableRef(f"{schema}.{name}", relation, None)
             ref = table_named(self.spark, parts)
+        except PySparkException as problem:  # the catalog has its name, and its folder is gone
+            raise SourceError(f"the table of {schema}.{name} cannot be read: {first_line(problem)}") from problem
         except SourceError:
             if self.spark.catalog.tableExists(relation):
                 raise
@@ -103,13 +107,19 @@ class SessionCatalog(Catalog):
         self._drop(ref.relation, ref.path)
 
     def remove(self, schema: str, name: str) -> None:
-        self._drop(f"{quote(schema)}.{quote(BACKING + name)}", self.view_ref(schema, name).path)
+        try:
+            path = self.view_ref(schema, name).path
+        except SourceError:  # its files are gone, and its name is not
+            path = None
+        self._drop(f"{quote(schema)}.{quote(BACKING + name)}", path)
 
     def _drop(self, relation: str, path: str | None) -> None:
         """Of a table with a place of its own Spark leaves the files."""
         self.spark.sql(f"DROP TABLE IF EXISTS {relation}")
         if self.path is not None and path is not None:
             shutil.rmtree(path, ignore_errors=True)
+        elif self.path is not None and "://" in self.path:
+            _log.warning("the files of %s stay under %s, and are in the way of a new one", relation, self.path)
 
     def open(self) -> None:
         """A process may have been killed between making a view's table and its name, or taking them away."""

@@ -120,9 +120,9 @@ class Pipeline:
         for definition in order:
             last = self.engine.last_progress(definition)
             for key in last.sources if last else {}:
-                ref = None if key in views or key in found else self.engine.source_ref(key)
-                if ref is not None:
-                    found[key] = Log(ref, self.engine.spark).version()
+                now = None if key in views or key in found else self.engine.source_log(key)
+                if now is not None:
+                    found[key] = now[1]
         return found
 
     def columns_read(self, definitions: Sequence[Definition], source: str) -> list[Sequence[str]]:

@@ -24,7 +24,6 @@ from deltaic.app.rolling.propagate import Propagator
 from deltaic.app.values.definition import DOWNSTREAM, Definition, seconds_in
 from deltaic.app.values.report import Report
 from deltaic.errors import ConcurrentRefresh, DeltaicError, HistoryGone, NotIncremental
-from deltaic.store.log import Log
 from deltaic.store.table import first_line
 
 _log = logging.getLogger(__name__)
@@ -51,11 +50,10 @@ def waiting(engine: Engine, definition: Definition) -> Waiting:
     last = engine.last_progress(definition)
     found: list[int] = []
     for key, state in last.sources.items() if last else ():
-        ref = engine.source_ref(key)
-        if ref is None:
+        now = engine.source_log(key)
+        if now is None:
             continue
-        log = Log(ref, engine.spark)
-        newest = log.version()
+        log, newest = now
         if newest < state.version or log.snapshot(newest).table_id != state.table_id or not state.is_of(log):
             found.append(log.commit(newest).timestamp or 0)  # another table under its name
             continue
@@ -89,7 +87,13 @@ class Service:
 
     def round(self, stop: Event) -> Iterator[str]:
         """Every view once: one step of propagation, and its refresh if that is due."""
-        for definition in Pipeline(self.engine).in_order():
+        try:
+            order = Pipeline(self.engine).in_order()
+        except Exception as problem:  # a catalog that is out of reach may be back
+            yield f"the views could not be listed: {first_line(problem)}"
+            stop.wait(RETRY_AFTER)
+            return
+        for definition in order:
             if stop.is_set():
                 return
             if time.time() < self.failed.get(definition.full_name, 0):

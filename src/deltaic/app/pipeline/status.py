@@ -53,9 +53,8 @@ def commits_behind(engine: Engine, versions: Mapping[str, int]) -> dict[str, int
     """How many commits each source is ahead of a version of it; None if it is gone."""
     behind = {}
     for key, version in versions.items():
-        ref = engine.source_ref(key)
-        newest = Log(ref, engine.spark).version() if ref is not None else None
-        behind[key] = None if newest is None else newest - version
+        now = engine.source_log(key)
+        behind[key] = None if now is None else now[1] - version
     return behind
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StructType
 from sqlglot import exp
 
 from deltaic.algebra.keys import Declared, Reference, keys
-from deltaic.algebra.nodes import Node, Scan
+from deltaic.algebra.nodes import RESERVED, Node, Scan
 from deltaic.algebra.prune import prune
 from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
@@ -26,7 +26,6 @@ from deltaic.app.refresh.recursive_text import Recursive, find_recursion, pinned
 from deltaic.app.refresh.sources import Source, SourceCatalog, UniqueOf
 from deltaic.app.refresh.trial import other_rows
 from deltaic.app.values.definition import INTERVAL, KEY, REFERS, Definition, references_in
-from deltaic.app.values.names import RESERVED
 from deltaic.app.values.settings import Settings
 from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import (

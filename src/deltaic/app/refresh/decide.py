@@ -41,9 +41,9 @@ from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program, program_for
 from deltaic.plan.recursion_cost import Reach
 from deltaic.plan.refreshing import known_of, refresh_steps
-from deltaic.plan.steps import SourceRead, Step, StoredView, WriteView
+from deltaic.plan.steps import RS_ROWS, SourceRead, Step, StoredView, WriteView
 from deltaic.sql.statements import Policy
-from deltaic.store.change import RS_ROWS, ChangePlan, plan_change
+from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
@@ -160,14 +160,14 @@ class Planner:
         """The reads of a view whose sources have not moved: milliseconds, and no Spark."""
         found: dict[str, SourceRead] = {}
         for key, state in last.sources.items():
-            ref = self.engine.source_ref(key)
-            if ref is None or ref.path is None:
+            now = self.engine.source_log(key)
+            if now is None or now[0].ref.path is None:
                 return None
             live = self.engine.live(key)
-            if live is not None and live.is_lost(state.version):
+            if live is not None and live.lost(state.version) is not None:
                 return None
-            log = Log(ref, self.engine.spark)
-            version = max(pins.get(key, 0), state.version) if key in pins else log.version()
+            log, newest = now
+            version = max(pins.get(key, 0), state.version) if key in pins else newest
             if version < state.version or log.snapshot(version).table_id != state.table_id or not state.is_of(log):
                 return None
             try:
@@ -176,7 +176,7 @@ class Planner:
                 return None
             if any(commit.data_change or commit.metadata is not None for commit in commits):
                 return None
-            found[key] = SourceRead(key, ref.relation, state.version, version)
+            found[key] = SourceRead(key, log.ref.relation, state.version, version)
         return found
 
     def states(self, compiled: Compiled, pins: Mapping[str, int]) -> dict[str, Snapshot]:
@@ -202,8 +202,8 @@ class Planner:
             before = last.sources.get(key) if last else None
             used_now = used_columns(compiled, key, snapshot)
             own = list(source_reasons(source, before, snapshot, used_now, log)) if last is not None else []
-            if before is not None and source.live is not None and source.live.is_lost(before.version):
-                own.append(Reason(Code.CAPTURE_LOST, f"changes of {key} were lost, and its capture was begun anew"))
+            lost = source.live.lost(before.version) if before is not None and source.live is not None else None
+            own += [lost] if lost is not None else []
             reasons.extend(own)
             if before is None or own or reasons:
                 reads[key] = _whole(key, source, snapshot)

@@ -14,6 +14,7 @@ from deltaic.app.refresh.decide import Plan, evaluated_under
 from deltaic.delta.common import Shape
 from deltaic.plan.steps import Step
 from deltaic.spark.metrics import Measurement
+from deltaic.spark.session import tidying
 from deltaic.store.table import TableRef
 
 if TYPE_CHECKING:
@@ -84,8 +85,10 @@ class Desk:
 
     def clear(self) -> None:
         for frame in self.kept:
-            frame.unpersist()
-        self.live.close()
+            with tidying("what a refresh kept was not let go"):
+                frame.unpersist()
+        with tidying("a snapshot of live sources was not closed"):
+            self.live.close()
 
 
 def _added(measured: dict[str, int] | None, more: Mapping[str, int]) -> dict[str, int] | None:

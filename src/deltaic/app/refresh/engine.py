@@ -13,6 +13,8 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from deltaic.app.catalogs.catalog import Catalog, path_source
 from deltaic.app.catalogs.live import Captures, LiveTable
 from deltaic.app.catalogs.local import LocalCatalog
@@ -27,7 +29,7 @@ from deltaic.sql.statements import RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.progress import Progress
-from deltaic.store.table import TableRef
+from deltaic.store.table import TableRef, first_line
 from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ class Engine:
             return unless_gone(self.catalog, (schema, name), partial(self.catalog.read_definition, schema, name))
         except DefinitionDamaged as problem:
             return problem
+        except (SourceError, PySparkException) as problem:
+            return DefinitionDamaged(f"{schema}.{name} cannot be read: {first_line(problem)}")
 
     def view_table(self, definition: Definition) -> ViewTable:
         ref = self.catalog.view_ref(definition.schema, definition.name)
@@ -108,11 +112,20 @@ class Engine:
             return live.ref
         schema, name = key.split(".", 1)
         view = self.catalog.view_called(schema, name)
-        if view is not None:
-            return self.catalog.view_ref(*view)
         try:
-            return self.catalog.table_ref(schema, name)
+            return self.catalog.table_ref(schema, name) if view is None else self.catalog.view_ref(*view)
         except (MissingError, NameProblem, SourceError):
+            return None
+
+    def source_log(self, key: str) -> tuple[Log, int] | None:
+        """A source's log, and its newest version; None if the source is gone or cannot be read."""
+        ref = self.source_ref(key)
+        if ref is None:
+            return None
+        log = Log(ref, self.spark)
+        try:
+            return log, log.version()
+        except SourceError:
             return None
 
     def live(self, key: str) -> LiveTable | None:
@@ -142,7 +155,10 @@ class Engine:
         """The views that read a source, and the version that each is at."""
         found = {}
         for name in self.catalog.view_names():
-            last = self.progress_at(*name)
+            try:
+                last = self.progress_at(*name)
+            except SourceError:  # its table is gone: it reads nothing any more
+                continue
             if last is not None and key in last.sources:
                 found[".".join(name)] = last.sources[key].version
         return found
@@ -163,7 +179,7 @@ class Engine:
         """None if it cannot be compiled any more: its own refresh will say so."""
         try:
             return self.compiled(definition)
-        except DeltaicError:
+        except Exception:  # of Spark too: the schema that it was made in may be dropped
             return None
 
     def compile_new(self, definition: Definition) -> Compiled:

@@ -24,13 +24,13 @@ from deltaic.errors import HistoryGone
 from deltaic.plan.kept import KEPT
 from deltaic.plan.maintain import VIEW
 from deltaic.plan.refreshing import without
-from deltaic.plan.steps import Compute, ReadChange, ReadCounts, ReadState, Step, relation_name
+from deltaic.plan.steps import RS_ROWS, STATE_ROWS, Compute, ReadChange, ReadCounts, ReadState, Step, relation_name
 from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
-from deltaic.store.change import RS_ROWS, plan_change, read_change_rs
+from deltaic.store.change import plan_change, read_change_rs
 from deltaic.store.literals import among
 from deltaic.store.log import Log
 from deltaic.store.lookup import find_rows
-from deltaic.store.state import STATE_ROWS, read_counts_rs, read_interval_rs
+from deltaic.store.state import read_counts_rs, read_interval_rs
 from deltaic.store.table import TableRef
 
 if TYPE_CHECKING:

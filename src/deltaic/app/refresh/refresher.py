@@ -24,7 +24,7 @@ from deltaic.spark.analyzer import enough_stack
 from deltaic.spark.lost import again_if_lost
 from deltaic.spark.telling import told_of
 from deltaic.sql.statements import Policy
-from deltaic.store.change import is_history_gone
+from deltaic.store.gone import is_history_gone
 from deltaic.store.log import Log
 from deltaic.store.progress import Progress
 from deltaic.store.rs import is_not_text

@@ -12,10 +12,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.quoting import quote
 from deltaic.delta.common import Columns, Shape
-from deltaic.spark.session import is_connect
-from deltaic.store.change import COUNT, plan_change, read_change_rs
+from deltaic.spark.session import is_connect, tidying
+from deltaic.store.change import plan_change, read_change_rs
 from deltaic.store.log import Log
 from deltaic.store.state import read_state_rs
 from deltaic.store.table import TableRef, data_of
@@ -78,7 +79,7 @@ class Together:
         name, there = self.kept[key]
         if not set(columns) <= set(there):  # the table may be known by another name too
             return None
-        return session.sql(f"SELECT {', '.join(map(quote, [*columns, COUNT]))} FROM global_temp.{name}")
+        return session.sql(f"SELECT {', '.join(map(quote, [*columns, WEIGHT]))} FROM global_temp.{name}")
 
     def keep(
         self, session: SparkSession, ref: TableRef, after: int, upto: int, wanted: set[str]
@@ -101,8 +102,9 @@ class Together:
 
     def let_go(self, name: str) -> None:
         """By the session that stays: the one that made it has ended with its refresh."""
-        self.spark.table(f"global_temp.{name}").unpersist()
-        self.spark.catalog.dropGlobalTempView(name)
+        with tidying("what several views read was not let go"):
+            self.spark.table(f"global_temp.{name}").unpersist()
+            self.spark.catalog.dropGlobalTempView(name)
 
     def has(self, key: tuple[object, ...]) -> bool:
         return key in self.kept
@@ -129,7 +131,7 @@ class Shared:
             ("change", ref.path, kind, after, upto),
             columns,
             lambda names: read_change_rs(ref, kind, after, upto, names),
-            [COUNT],
+            [WEIGHT],
         )
 
     def state(

@@ -13,7 +13,7 @@ from deltaic.plan.rounds import OverDeleted
 from deltaic.spark.analyzer import is_too_deep
 from deltaic.spark.telling import is_of_values
 from deltaic.sql.statements import Policy
-from deltaic.store.change import is_history_gone
+from deltaic.store.gone import is_history_gone
 from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.table import Snapshot

@@ -24,13 +24,13 @@ from deltaic.app.rounds.fixpoint import little
 from deltaic.app.values.definition import Definition, give_settings, has_settings
 from deltaic.errors import HistoryGone, TimeError
 from deltaic.plan.maintain import Maintenance
+from deltaic.plan.program import OP
 from deltaic.plan.steps import Step, WriteView
 from deltaic.spark.session import fork
 from deltaic.spark.telling import told_of
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.progress import Progress
 from deltaic.store.rs import is_not_text
-from deltaic.store.write_sql import OP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

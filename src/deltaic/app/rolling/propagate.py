@@ -36,7 +36,7 @@ from deltaic.app.values.settings import Settings
 from deltaic.delta.timed import TIME, apart
 from deltaic.errors import DeltaicError, HistoryGone, MissingError, NotIncremental
 from deltaic.plan.kept import Body
-from deltaic.plan.program import ARTIFACT
+from deltaic.plan.program import ARTIFACT, OP
 from deltaic.plan.refreshing import known_of, propagation_steps
 from deltaic.plan.rolling import Rolling, Span, Term
 from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView
@@ -44,7 +44,6 @@ from deltaic.spark.telling import told_of
 from deltaic.store.change import plan_change
 from deltaic.store.log import Log
 from deltaic.store.rs import is_not_text
-from deltaic.store.write_sql import OP
 
 Versions = Sequence[tuple[int, int]]
 """Versions of a source that changed rows, and their times."""
@@ -269,8 +268,9 @@ class Propagator:
         snapshot = log.snapshot(new)
         before, used = self.standing.last.sources[key], used_columns(self.compiled, key, snapshot)
         problems = [str(reason) for reason in source_reasons(source, before, snapshot, used, log)]
-        if source.live is not None and source.live.is_lost(old):
-            problems.append(f"{Code.CAPTURE_LOST.name}: changes of {key} were lost, and its capture was begun anew")
+        lost = source.live.lost(old) if source.live is not None else None
+        if lost is not None:
+            problems.append(str(lost))
         if problems:
             raise NotIncremental(
                 f"{self.definition.full_name} cannot be propagated: {'; '.join(problems)}",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+
 from deltaic.app.catalogs.catalog import CAPTURED
-from deltaic.app.catalogs.live import LiveTable, capture_name
+from deltaic.app.catalogs.live import LiveTable, capture_name, capture_prefix
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.engine import Engine
-from deltaic.errors import DependencyError, ExistsError, MissingError, UnsupportedError
+from deltaic.errors import CaptureLost, DependencyError, ExistsError, MissingError, UnsupportedError
 from deltaic.spark.session import add_postgres_driver
 from deltaic.store.postgres.capture import start_capture
 from deltaic.store.postgres.table import PostgresTable
+
+_log = logging.getLogger(__name__)
 
 
 def attach(engine: Engine, name: str, table: PostgresTable, *, set_identity: bool = True) -> None:
@@ -41,6 +45,10 @@ def detach(engine: Engine, name: str) -> None:
         readers = engine.readers(live.key)
         if readers:
             raise DependencyError(f"{live.key} is read by {', '.join(readers)}", hint="Drop those views first.")
-        engine.captures.of(live).drop()
+        try:
+            engine.captures.of(live).drop()
+        except CaptureLost as problem:  # its log, which is gone, has the name; another warehouse's may be like it
+            here, prefix = live.table.server, capture_prefix(live)
+            _log.warning("%s; drop slot and publication, or triggers, %s… in %s by hand", problem.what, prefix, here)
         engine.captures.close()
         engine.catalog.remove_live(schema, plain)

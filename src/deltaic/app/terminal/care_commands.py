@@ -11,12 +11,11 @@ import typer
 from deltaic.app.terminal import printing
 from deltaic.app.terminal.failure import ExitCode, told
 from deltaic.app.terminal.options import HERE, JsonOption, WarehouseOption, opened
+from deltaic.app.values.report import ROWS_SHOWN
 
 if TYPE_CHECKING:
     from deltaic.app.values.report import Check
     from deltaic.app.warehouse import Warehouse
-
-ROWS_SHOWN = 20
 
 
 def add_to(app: typer.Typer) -> None:
@@ -91,7 +90,7 @@ def repair(
 def doctor(warehouse: WarehouseOption = HERE, json: JsonOption = False) -> None:
     """Say what is missing or slow: on this machine, in the session, and in the warehouse, if it is there."""
     with told(json):
-        from deltaic.app.care.doctor import doctor as examine
+        from deltaic.app.doctor import doctor as examine
 
         found = examine(warehouse)
         if json:

@@ -149,14 +149,12 @@ def datalog(
     json: JsonOption = False,
 ) -> None:
     """Make a view of each derived predicate that a Datalog program asks for."""
-    with told(json):
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        with opened(warehouse) as wh:
-            views = wh.datalog(text)
-            if json:
-                printing.print_json({"views": views})
-            else:
-                print("\n".join(views) or "the program asks for no view")
+    with told(json), opened(warehouse) as wh:
+        views = wh.datalog(sys.stdin.read() if str(file) == "-" else file)
+        if json:
+            printing.print_json({"views": views})
+        else:
+            print("\n".join(views) or "the program asks for no view")
 
 
 @app.command()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from deltaic.algebra.nodes import RESERVED
 from deltaic.errors import NameProblem
 
-RESERVED = "__deltaic_"
 ENDINGS = (".link", ".live")
 """Of files beside the folders of tables: where a table elsewhere is, and where a live source is."""
 _LONGEST = 200

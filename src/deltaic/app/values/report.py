@@ -118,6 +118,8 @@ class Report(Printable):
         return found
 
 
+ROWS_SHOWN = 20
+"""Of those that differ."""
 EQUAL, DIFFERS, DAMAGED, UNCERTAIN = "equal", "differs", "damaged", "uncertain"
 
 

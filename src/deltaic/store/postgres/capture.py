@@ -179,7 +179,7 @@ class Capture:
             time.sleep(0.01)
 
     @contextmanager
-    def restarted(self, *, set_identity: bool = False) -> Iterator[LiveRead]:
+    def restarted(self, why: CaptureLost | None = None, *, set_identity: bool = False) -> Iterator[LiveRead]:
         """Start anew in the same logs, after a loss: make slot or triggers again; the state that they go on from."""
         old = [newest_or_none(log) for log in self.logs]
         server = self._tables[0].server
@@ -188,8 +188,13 @@ class Capture:
             with problems_of(server):
                 without_queueing(connection, lambda: self.way.drop(connection))
             with made(connection, self.way, self._pairs, set_identity, self._retry) as (read, marks, logs):
-                for log, mark, before, now in zip(self.logs, marks, old, logs, strict=True):
-                    gone_on(log, mark, before, now)
+                try:
+                    for log, mark, before, now in zip(self.logs, marks, old, logs, strict=True):
+                        gone_on(log, mark, before, now, why)
+                except BaseException:
+                    read.close()  # its locks would be in the way
+                    self.way.drop(connection)  # a slot that nobody reads would keep the server's log for ever
+                    raise
                 yield read
 
     def drop(self) -> None:

@@ -48,8 +48,8 @@ class CaptureMark:
 
     `number` counts the commits. `lsn` (logical decoding): every transaction whose commit record ends at or before it
     is in the log. `seen` (triggers): every transaction that it saw is, and those of `xids`. It is not `complete`
-    while more of them wait. `broken` says why the log cannot go on, until it is started anew. Rows up to the order
-    `pruned` are gone, since every reader has passed them.
+    while more of them wait. `broken` says why the log cannot go on, until it is started anew; `lost` then says why
+    that was. Rows up to the order `pruned` are gone, since every reader has passed them.
     """
 
     number: int
@@ -63,6 +63,7 @@ class CaptureMark:
     complete: bool = True
     broken: Mapping[str, str] | None = None
     pruned: int = 0
+    lost: Mapping[str, str] | None = None
 
     @property
     def begins(self) -> int:
@@ -75,7 +76,7 @@ class CaptureMark:
 
     def to_json(self) -> str:
         texts = {"start": str(self.start), "seen": self.seen and str(self.seen)}
-        values = {**self.__dict__, **texts, "identity": dict(self.identity), "broken": self.broken and {**self.broken}}
+        values = {**self.__dict__, **texts}
         return json.dumps({MARKER: {"capture": values}}, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
@@ -155,7 +156,11 @@ class CapturedLog:
 
 
 def broken(mark: CaptureMark, error: CaptureLost) -> CaptureMark:
-    return replace(mark, broken={"reason": error.reason, "detail": error.what})
+    return replace(mark, broken=told(error))
+
+
+def told(error: CaptureLost) -> dict[str, str]:
+    return {"reason": error.reason, "detail": error.what}
 
 
 def raise_if_broken(mark: CaptureMark) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from deltaic.errors import CaptureLost, ConfigurationError, ExistsError, SourceError
-from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows
+from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows, told
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.server import driver, problems_of
 from deltaic.store.postgres.slot import SlotWay
@@ -112,7 +112,9 @@ def _first(connection: Connection, way: Way, found: Described, read: LiveRead, l
     )
 
 
-def gone_on(log: CapturedLog, mark: CaptureMark, before: CaptureMark | None, now: CapturedLog) -> None:
+def gone_on(
+    log: CapturedLog, mark: CaptureMark, before: CaptureMark | None, now: CapturedLog, why: CaptureLost | None
+) -> None:
     """Put a new start into a log that has had one."""
     if before is None or now.schema != log.schema or (mark.seen is None and mark.order < before.order):
         raise ConfigurationError(
@@ -120,7 +122,8 @@ def gone_on(log: CapturedLog, mark: CaptureMark, before: CaptureMark | None, now
             hint="Drop the capture and start one in another folder.",
         )
     order = max(mark.order, before.order)
-    log.append(replace(mark, number=before.number + 1, order=order, since=order))
+    lost = before.broken or (told(why) if why else None)
+    log.append(replace(mark, number=before.number + 1, order=order, since=order, lost=lost))
 
 
 def newest_or_none(log: CapturedLog) -> CaptureMark | None:

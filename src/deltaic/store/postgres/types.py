@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltaic.algebra.nodes import RESERVED
 from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import NameProblem, SourceError, TypeNotStorable
 
-RESERVED = "__deltaic_"
 WIDEST = 38
 _PLAIN = {
     "int2": "smallint",

@@ -191,7 +191,7 @@ def _session(session: SparkSession) -> Findings:
 
 
 def _warehouse(root: Path | None, spark: SparkSession | None) -> Findings:
-    import deltaic
+    from deltaic.app.warehouse import open_warehouse
     from deltaic.spark.session import has_delta
 
     if spark is not None and not has_delta(spark):
@@ -200,7 +200,7 @@ def _warehouse(root: Path | None, spark: SparkSession | None) -> Findings:
         where = f"at {root}" if root else "given"
         yield Finding(NOTE, "warehouse", f"there is none {where}: only the machine and the session were looked at")
         return
-    with deltaic.open(root, spark=spark) if spark is not None else deltaic.open(root or "") as warehouse:
+    with open_warehouse(root, spark=spark) as warehouse:
         engine = warehouse.engine
         yield from _damaged(engine)
         sources: dict[str, None] = {}
