@@ -139,6 +139,28 @@ def test_a_table_without_a_feed_is_compared_by_files(wh: Warehouse) -> None:
     assert feed[0][1] == "false", "the feed is the user's to switch on"
 
 
+def test_what_the_log_and_its_reader_do_not_tell(wh: Warehouse) -> None:
+    """Partitions that are NULL, -0.0 beside 0.0, and the blanks of a CHAR that is one no more."""
+    wh.script(
+        "CREATE TABLE o (id INT, p INT) PARTITIONED BY (p); INSERT INTO o VALUES (1, 1), (3, NULL);"
+        " CREATE TABLE z (x DOUBLE) TBLPROPERTIES (delta.enableChangeDataFeed = false); INSERT INTO z VALUES (0.0D);"
+        " CREATE TABLE c (id INT, c CHAR(5)); INSERT INTO c VALUES (1, 'ab');"
+        " CREATE TABLE m (m MAP<STRING, INT>); INSERT INTO m VALUES (map('A', 1, 'a', 2)), (map('A', 1, 'a', 3))"
+    )
+    kept = [
+        Kept(wh, "vo", "SELECT p, id FROM o"),
+        Kept(wh, "vz", "SELECT CAST(x AS STRING) AS s, count(*) AS n FROM z GROUP BY CAST(x AS STRING)"),
+        Kept(wh, "vc", "SELECT id, length(c) AS l FROM c"),
+        Kept(wh, "vm", "SELECT m.A AS x, m.a AS y, count(*) AS n FROM m GROUP BY m.A, m.a"),
+    ]
+    wh.script(
+        "INSERT OVERWRITE o SELECT 8, 1 UNION ALL SELECT 9, NULL; UPDATE z SET x = -0.0D;"
+        " ALTER TABLE c ALTER COLUMN c TYPE STRING; INSERT INTO m VALUES (map('A', 1, 'a', 3))"
+    )
+    for view, mode in zip(kept, ("incremental", "incremental", "full", "incremental"), strict=True):
+        view.refresh(mode)
+
+
 @pytest.mark.long
 def test_a_delta_table_elsewhere(wh: Warehouse, tmp_path: Path) -> None:
     place = tmp_path / "over there" / "t"

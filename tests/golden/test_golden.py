@@ -28,6 +28,7 @@ FOLDER = Path(__file__).parent
 TABLES = {
     "s": (("id", "int"), ("k", "int"), ("name", "string"), ("v", "decimal(10,2)"), ("x", "double"), ("d", "date")),
     "u": (("k", "int"), ("w", "int"), ("tag", "string")),
+    "q": (("m", "map<string,int>"),),
 }
 MORE = {
     "unstable filter inside": "SELECT t.k, u.w FROM (SELECT k, sum(x) AS t FROM s GROUP BY k) t JOIN u ON t.t = u.w",
@@ -42,6 +43,11 @@ MORE = {
     "group by all correlated": "SELECT id FROM s WHERE EXISTS (SELECT count(*) FROM u WHERE u.k = s.k GROUP BY ALL)",
     "grouping of an expression": "SELECT k + 1 AS k1, grouping(k + 1) AS g FROM s GROUP BY ROLLUP (k + 1)",
     "grouping of another expression": "SELECT k + 1 AS k1, grouping(1 + k) AS g FROM s GROUP BY ROLLUP (k + 1)",
+    "qualify by a name of two": "SELECT id, k - 5 AS k, rank() OVER (PARTITION BY d ORDER BY v) AS r FROM s"
+    " QUALIFY r < 3 AND k > 0",
+    "comparison before in": "SELECT id FROM s WHERE k > 1 = (k > 2) IN (SELECT w > 1 FROM u)",
+    "comparison of in": "SELECT id FROM s WHERE (k = 1) = (k IN (SELECT w FROM u))",
+    "keys of a map": "SELECT m.A AS x, m.a AS y, count(*) AS n FROM q GROUP BY m.A, m.a",
     "join without on": "SELECT s.id, u.tag FROM s JOIN u WHERE s.k < u.w",
     "comments and case": "select S.ID /* the ' key */ , -- comment\n S.`k` + 1 as K1 from S where s.V > 1 -- end",
 }

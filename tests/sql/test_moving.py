@@ -20,6 +20,9 @@ def is_moving(sql: str) -> bool:
         "SELECT a FROM s WHERE d > DATE 'yesterday' LIMIT 3",
         "SELECT a FROM s WHERE d > cast('today' AS date) LIMIT 3",
         "SELECT a FROM s WHERE d > ' Now' LIMIT 3",
+        "SELECT a FROM s WHERE d > cast('today UTC' AS timestamp) LIMIT 3",
+        "SELECT a FROM s WHERE d > timestamp'tomorrow Europe/Berlin' LIMIT 3",
+        "SELECT a FROM s WHERE d > cast('to' 'day' AS date) LIMIT 3",
         "SELECT r'now'::timestamp FROM s",
         "SELECT _metadata.file_name FROM s",
         "SELECT f(a) FROM s",
@@ -41,7 +44,7 @@ def test_what_moves(sql: str) -> None:
         "WITH c (a, b) AS (SELECT 1, 2), d(z) AS (SELECT a FROM c) SELECT * FROM d AS e(y), (SELECT 1) f(x)",
         "SELECT cast(a AS DECIMAL(10, 2)), count(*) FILTER (WHERE a IN (1, 2)) FROM s q(a) JOIN t USING (a)",
         "SELECT sum(a) OVER (PARTITION BY (b)) FROM s LATERAL VIEW explode(array(1)) e AS z",
-        "SELECT 'todays', upper('nowhere') FROM range(3)",
+        "SELECT 'today is a day', 'to' + 'day', 'todays', upper('nowhere') FROM range(3)",
         "SELECT * FROM VALUES (1), (2) AS v(x) WHERE NOT (x = 1) AND EXISTS (SELECT 1)",
     ],
 )

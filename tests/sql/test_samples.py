@@ -26,7 +26,7 @@ def test_rows() -> None:
     assert all(any(row[place] is None for row in made) for place in range(len(FIELDS)))
     plain = rows(nulls=False)
     assert not any(None in row for row in plain)
-    assert {77} < {row[0] for row in plain} <= {1, 2, 3, 4, 5, 77}
+    assert {77} < {row[0] for row in plain} <= {1, 2, 3, 4, 5, 76, 77, 78, 1234566, 1234567, 1234568}
     assert "paid" in {row[1] for row in plain}
     assert {row[1] for row in rows(nulls=False, tame=True)} == {"1", "2", "3"}
 
@@ -40,3 +40,15 @@ def test_types_that_are_nested() -> None:
     sql = sample(fields, 2, QUERY, Random(1), nulls=False, tame=False)
     assert r"'struct<`it\'s`: int>'" in sql
     assert "parse_json(" in sql
+
+
+def test_what_fits_a_type() -> None:
+    small = sample((Field("t", "tinyint"), Field("d", "decimal(4,2)")), 30, QUERY, Random(1), nulls=False, tame=False)
+    assert "77" in small
+    assert "1234567" not in small
+
+
+def test_keys_of_a_map() -> None:
+    text = Text.of("SELECT m.A, m.a, m[r'x'] FROM s")
+    made = sample((Field("m", "map<string, int>"),), 9, text, Random(1), nulls=False, tame=False)
+    assert '{"1": 1, "A": 2, "a": 3, "x": 4}' in made

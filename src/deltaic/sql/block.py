@@ -17,7 +17,7 @@ from deltaic.algebra.trees import keep
 from deltaic.errors import Position
 from deltaic.sql import functions
 from deltaic.sql.moving import foreign, undecided
-from deltaic.sql.parse import OPERAND, QUERY, Call, Span, Text, span_of
+from deltaic.sql.parse import OPERAND, QUERY, TEXTS, Call, Span, Text, span_of
 from deltaic.sql.render import select_list, stub
 from deltaic.sql.scope import Catalog, Ctes, Derived, Scope
 
@@ -257,6 +257,12 @@ class Block:
         if isinstance(node, exp.Exists):
             return self.text.tokens[self.text.index_at(span[0]) - 1].start, span[1]
         if member is not None:
+            before = self.text.tokens[self.text.index_at(member.this.meta[OPERAND][0]) - 1]
+            if before.token_type in _COMPARISONS:
+                at = before.start
+                self.context.refuse(
+                    Code.UNSUPPORTED_SYNTAX, "a comparison before IN", at, "Put parentheses around one."
+                )
             return self.negated_span((member.this.meta[OPERAND][0], span[1]), isinstance(node, exp.Not))
         return span
 
@@ -352,6 +358,10 @@ class Grouped:
         return found
 
 
+_COMPARISONS = frozenset({
+    TokenType.EQ, TokenType.NEQ, TokenType.NULLSAFE_EQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE,
+})  # fmt: skip
+"""To Spark a = b IN (...) is (a = b) IN (...), to sqlglot a = (b IN (...))."""
 Token3 = tuple[str, int, int]
 
 
@@ -375,8 +385,9 @@ def normal_tokens(block: Block, tree: exp.Expr, span: Span) -> list[Token3]:
             tokens.append((name, token.start, skip_to))
             continue
         raw = block.text.sql[token.start : token.end + 1]
-        literal = token.token_type is TokenType.STRING
-        tokens.append((raw if literal else raw.lower(), token.start, token.end + 1))
+        # the key of a map may stand after a dot like a field, and is a text
+        same = token.token_type in TEXTS or (tokens and tokens[-1][0] == ".")
+        tokens.append((raw if same else raw.lower(), token.start, token.end + 1))
     return tokens
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from sqlglot.tokenizer_core import TokenType
 
 from deltaic.sql import functions
-from deltaic.sql.parse import Call, Span, Text
+from deltaic.sql.parse import TEXTS, Call, Span, Text
 
-_TEXTS = (TokenType.STRING, TokenType.RAW_STRING)
+_MOVING = re.compile(rf"\s*({'|'.join(functions.MOVING_DATES)})(\s+\S+)?\s*", re.IGNORECASE)
+"""With the name of a time zone after it or without."""
 Found = tuple[str, int]
 """What it is, and where in the text."""
 
@@ -20,12 +22,15 @@ def undecided(text: Text, span: Span, is_column: Callable[[str], bool]) -> Found
     for call in calls:
         if call.name in functions.NON_DETERMINISTIC:
             return f"{call.name}() is not decided by the row", call.span[0]
+    said = ""
     for token in text.within(span):
-        if token.token_type in _TEXTS:
+        if token.token_type in TEXTS:
+            said += token.text  # those that stand side by side are one
             # Spark makes a date of it wherever one is wanted; where none is, it is taken for one in vain
-            if token.text.strip().lower() in functions.MOVING_DATES:
-                return f"'{token.text}' may be another day tomorrow", token.start
+            if _MOVING.fullmatch(said):
+                return f"'{said}' may be another day tomorrow", token.start
             continue
+        said = ""
         bare = token.token_type is not TokenType.IDENTIFIER
         if bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE and not is_column(token.text):
             return f"{token.text} is not decided by the row", token.start

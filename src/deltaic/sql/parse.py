@@ -25,6 +25,7 @@ from deltaic.errors import ParseError, Position
 from deltaic.sql.deep import with_room
 from deltaic.sql.reading import check_reading
 
+TEXTS = (TokenType.STRING, TokenType.RAW_STRING, TokenType.NATIONAL_STRING)
 SPAN, OPERAND, QUERY = "deltaic_span", "deltaic_operand", "deltaic_query"
 
 Span = tuple[int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from random import Random
 
@@ -9,9 +10,10 @@ from sqlglot.tokenizer_core import TokenType
 
 from deltaic.algebra.nodes import Field
 from deltaic.algebra.quoting import quote, text_literal
-from deltaic.sql.parse import Text
+from deltaic.sql.parse import TEXTS, Text
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+_LARGEST = {"tinyint": 100, "smallint": 30_000}
 _MOMENTS = ("date", "timestamp", "timestamp_ntz")
 
 
@@ -32,21 +34,25 @@ def _values(kind: str, text: Text, tame: bool) -> list[str]:
     """Literals that all have one type, and can be cast to this one."""
     base = kind.partition("(")[0].partition("<")[0]
     if base in _NUMBERS:
-        return ["1", "2", "3", "4", "5", *_named(text, TokenType.NUMBER)]
+        return ["1", "2", "3", "4", "5", *_numbers(text, kind)]
     if base in _MOMENTS:
         return [f"'2024-0{month}-0{day}'" for month in (1, 2) for day in (1, 2, 3)]
     match base:
         case "string" if tame:
             return ["'1'", "'2'", "'3'"]
         case "string":
-            return ["'1'", "'2'", "'a'", "'b'", *_named(text, TokenType.STRING)]
+            return ["'1'", "'2'", "'a'", "'b'", *map(text_literal, _texts(text))]
         case "boolean":
             return ["TRUE", "FALSE"]
         case "binary":
             return ["X'61'", "X'62'"]
         case "array":
             return [_of_json(one, kind) for one in ("[1, 2]", "[2]", "[]")]
-        case "map" | "struct":
+        case "map":
+            keys = ["1", *_after_dots(text), *_texts(text)]
+            listed = [json.dumps({key: n + more for n, key in enumerate(keys)}) for more in (1, 2)]
+            return [_of_json(one, kind) for one in (*listed, "{}")]
+        case "struct":
             return [_of_json(one, kind) for one in ('{"1": 1}', "{}")]
         case "variant":
             return ["parse_json('1')", "parse_json('{\"a\": 2}')"]
@@ -57,9 +63,23 @@ def _of_json(value: str, kind: str) -> str:
     return f"from_json({text_literal(value)}, {text_literal(kind)})"
 
 
-def _named(text: Text, kind: TokenType) -> list[str]:
-    """What the query itself compares with: the whole numbers of some digits, and the texts, that stand in it."""
-    found = dict.fromkeys(token.text for token in text.tokens if token.token_type is kind)
-    if kind is TokenType.NUMBER:
-        return [number for number in found if number.isdecimal() and len(number) < 3][:5]
-    return [text_literal(one) for one in found if len(one) <= 40][:5]
+def _numbers(text: Text, kind: str) -> list[str]:
+    """The whole numbers that stand in the query, which it may compare with, and those beside them, if they fit."""
+    base, _, digits = kind.partition("(")
+    whole, _, scale = digits.rstrip(")").partition(",")
+    largest = 10 ** (int(whole) - int(scale or 0)) if whole else _LARGEST.get(base, 10**9)
+    named = dict.fromkeys(token.text for token in text.tokens if token.token_type is TokenType.NUMBER)
+    found = [int(number) for number in named if number.isdecimal() and len(number) < 10][:5]
+    return [str(n + more) for n in found for more in (0, 1, -1) if n + 1 < largest]
+
+
+def _texts(text: Text) -> list[str]:
+    """Those that stand in the query."""
+    found = dict.fromkeys(token.text for token in text.tokens if token.token_type in TEXTS)
+    return [one for one in found if len(one) <= 40][:5]
+
+
+def _after_dots(text: Text) -> list[str]:
+    """The key of a map can be written like a field."""
+    pairs = zip(text.tokens, text.tokens[1:], strict=False)
+    return list(dict.fromkeys(name.text for dot, name in pairs if dot.token_type is TokenType.DOT))[:6]

@@ -122,6 +122,7 @@ class _Select:
             self.aggregate(trees)
         items, names = self.items(trees)
         self.filter("having")
+        self.check_qualify()
         qualify = self.condition("qualify")
         self.block.close_windows()
         if qualify is not None:
@@ -297,6 +298,21 @@ class _Select:
     def condition(self, clause: str) -> Expr | None:
         tree = self.tree.args.get(clause)
         return None if tree is None else self.block.lower(tree.this)
+
+    def check_qualify(self) -> None:
+        """A name may be a column's and an alias's: which one Spark takes depends on the other names beside it."""
+        tree = self.tree.args.get("qualify")
+        for node in surface(tree.this) if tree is not None else ():
+            if not isinstance(node, exp.Column) or len(node.parts) > 1:
+                continue
+            found, alias = self.block.scope.resolve([node.name]), self.block.aliases.get(node.name.lower())
+            if found is not None and alias is not None and alias != col(found.column):
+                self.context.refuse(
+                    Code.UNSUPPORTED_SYNTAX,
+                    f"{node.name} in QUALIFY, which is a column and an alias",
+                    node.parts[0].meta.get("start"),
+                    "Give the alias another name.",
+                )
 
     def filter(self, clause: str) -> None:
         predicate = self.condition(clause)

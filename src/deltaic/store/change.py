@@ -28,7 +28,7 @@ from deltaic.store.arrow import without_views
 from deltaic.store.commit import Commit, FileAction
 from deltaic.store.diff import differing_files, reads_only
 from deltaic.store.log import Log
-from deltaic.store.state import read_difference_rs, why_no_rs_state
+from deltaic.store.state import read_difference_rs, why_no_rs_difference
 from deltaic.store.table import Snapshot, TableRef, data_of
 
 RS_BYTES = 16_000_000
@@ -104,7 +104,7 @@ def _planned(
     first, last = commits[0].version - 1, commits[-1].version
     no_feed = _why_no_feed(log, first, commits) if allow_feed else "texts that are not UTF-8"
     if no_feed is not None:
-        if allow_rs and not any(why_no_rs_state(log, version, columns) for version in (first, last)):
+        if allow_rs and not any(why_no_rs_difference(log, version, columns) for version in (first, last)):
             most = sum(log.snapshot(version).rows or 0 for version in (first, last))
             return ChangePlan("states-rs", first, last, None, most, f"{no_feed}: small, both versions compared")
         return _files_plan(log, commits, columns, no_feed)
@@ -230,6 +230,8 @@ def _why_no_rs(
     files = [file for commit in commits for file in (commit.cdc or _changing(commit))]
     if not _small(files, rows, rs_rows):
         return "large"
+    if any(value in (None, "") for file in files for value in (file.partition or {}).values()):
+        return "a partition is NULL, of whose column delta-rs does not know the type"
     wanted = [field for field in snapshot.fields if field["name"] in columns]
     return rs.why_no_values(path, wanted, lambda: [file.path for file in files])
 

@@ -7,6 +7,7 @@ with the rows at hand.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,6 +52,14 @@ def why_no_rs_state(
     if not fields:
         return "no column is wanted, only how many rows there are"
     return rs.why_no_values(path, fields, lambda: _files(path, version))
+
+
+def why_no_rs_difference(log: Log, version: int, columns: Sequence[str]) -> str | None:
+    """Why delta-rs must not compare these columns of a version with those of another: to it 0.0 and -0.0 are one."""
+    wanted = [field["type"] for field in log.snapshot(version).fields if field["name"] in columns]
+    if any(kind in json.dumps(wanted) for kind in ('"float"', '"double"')):
+        return "0.0 and -0.0 would be taken for one"
+    return why_no_rs_state(log, version, columns)
 
 
 def _files(path: str, version: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,13 @@ def physical_name(field: Mapping[str, Any]) -> str:
 
 def data_of(field: Mapping[str, Any]) -> tuple[Any, str]:
     """What makes two columns the same data: comments and defaults do not."""
-    return field["type"], physical_name(field)
+    return padded_type(field) or field["type"], physical_name(field)
+
+
+def padded_type(field: Mapping[str, Any]) -> str | None:
+    """The type of a column with a CHAR in it, which Spark pads when it reads: the schema has a STRING for it."""
+    told = str(field.get("metadata", {}).get("__CHAR_VARCHAR_TYPE_STRING", ""))
+    return told if re.search(r"(?<!var)char\(", told) else None
 
 
 def stored_as(field: Mapping[str, Any]) -> str | list[Any]:

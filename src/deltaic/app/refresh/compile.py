@@ -243,6 +243,7 @@ def _parsed(query: str, world: SourceCatalog) -> tuple[exp.Expr, Text]:
 
 _READ_OTHERWISE = {
     "spark.sql.legacy.setopsPrecedence.enabled": "true",
+    "spark.sql.legacy.ctePrecedencePolicy": "legacy",
     "spark.sql.groupByOrdinal": "false",
     "spark.sql.ansi.relationPrecedence": "true",
 }

@@ -25,7 +25,7 @@ from deltaic.store import partitions
 from deltaic.store.log import PLANNED_AT, Log
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
-from deltaic.store.table import Snapshot, stored_as
+from deltaic.store.table import Snapshot, padded_type, stored_as
 from deltaic.store.view import ViewTable
 
 
@@ -218,4 +218,6 @@ def progress_of(
 def used_columns(compiled: Compiled, key: str, snapshot: Snapshot) -> str:
     """The used columns of a source with their types and, as a name may be given anew, where they are stored."""
     stored = {field["name"]: stored_as(field) for field in snapshot.fields}
-    return json.dumps([(name, kind, stored.get(name)) for name, kind in compiled.used_columns.get(key, [])])
+    padded = {field["name"]: told for field in snapshot.fields if (told := padded_type(field)) is not None}
+    used = compiled.used_columns.get(key, [])
+    return json.dumps([(name, padded.get(name, kind), stored.get(name)) for name, kind in used])

@@ -51,6 +51,7 @@ _RECORDED_IF_SET = (
     "spark.sql.legacy.",
     "spark.sql.parser.",
     "spark.sql.readSideCharPadding",
+    "spark.sql.stableDerivedColumnAlias.",
     "spark.sql.variant.",
 )
 """Beginnings of settings that do too, and are recorded where they are set: elsewhere a refresh has their defaults."""
