@@ -43,7 +43,7 @@ _APPENDED = "__deltaic_appended"
 
 
 class ViewTable:
-    """The Delta table of one view.
+    """A Delta table that only Deltaic writes: a view's and, by the same means, its kept delta and the order of commits.
 
     `lock` is the file that excludes other writers of a local warehouse; without one only Delta's own checks
     do. `spark` is needed to read the log of a table that is not on this machine.
