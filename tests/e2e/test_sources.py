@@ -171,6 +171,7 @@ def test_a_delta_table_elsewhere(wh: Warehouse, tmp_path: Path) -> None:
     view.refresh()
 
 
+@pytest.mark.long
 def test_a_used_column_that_changes_recomputes(wh: Warehouse, keep: Keep) -> None:
     wh.script(SETUP)
     view = keep("SELECT * FROM s")

@@ -144,6 +144,7 @@ def test_a_view_that_cannot_be_refreshed_stops_only_those_that_read_it(wh: Wareh
     assert [row["refreshes"] for row in wh.views() if row["view"] == "default.above"] == [1]
 
 
+@pytest.mark.long
 @pytest.mark.local
 def test_a_view_whose_world_is_gone_stops_no_others(wh: Warehouse, tmp_path: Path) -> None:
     """A table elsewhere that is away, and the schema that a view was made in."""

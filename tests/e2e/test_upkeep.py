@@ -103,6 +103,7 @@ def test_old_files_are_vacuumed(wh: Warehouse) -> None:
         check_all([below, above])
 
 
+@pytest.mark.long
 def test_a_source_that_changed_longer_ago_than_its_retention(wh: Warehouse) -> None:
     """Spark refuses such versions though their files are there; a view that was not refreshed for a week needs them."""
     wh.engine.use_rs = False
