@@ -150,7 +150,7 @@ def test_what_the_log_and_its_reader_do_not_tell(wh: Warehouse) -> None:
     kept = [
         Kept(wh, "vo", "SELECT p, id FROM o"),
         Kept(wh, "vz", "SELECT CAST(x AS STRING) AS s, count(*) AS n FROM z GROUP BY CAST(x AS STRING)"),
-        Kept(wh, "vc", "SELECT id, length(c) AS l FROM c"),
+        Kept(wh, "vc", "SELECT c, length(c) AS l FROM c"),
         Kept(wh, "vm", "SELECT m.A AS x, m.a AS y, count(*) AS n FROM m GROUP BY m.A, m.a"),
     ]
     wh.script(

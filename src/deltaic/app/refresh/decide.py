@@ -47,7 +47,7 @@ from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, Marked
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
-from deltaic.store.table import Snapshot, TableRef
+from deltaic.store.table import Snapshot, TableRef, padded_type
 from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
@@ -378,12 +378,13 @@ class Planner:
     def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
         query = recompute_sql(compiled, reads)
         columns = stored_columns(compiled)
-        if same_columns(table, compiled):
+        # a CHAR is stored as one, and would pad the texts of a column that is none any more
+        if same_columns(table, compiled) and not any(map(padded_type, table.log.snapshot(table.at).fields)):
             rows = table.log.snapshot().rows
             small = self.use_rs and rows is not None and rows <= WHOLE_ROWS
             overwrite = table.overwrite_sql(query, columns)
             return WriteView("recompute the whole view", overwrite, whole=True, query=query if small else None)
-        title = "recompute the whole view, whose columns changed"
+        title = "recompute the whole view, whose columns may have changed"
         return WriteView(title, create_sql(compiled, table, query), whole=True)
 
 
