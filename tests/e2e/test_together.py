@@ -1,7 +1,6 @@
 """Several refreshers and writers at once: one wins, the others find its work done or go on from it."""
 
 import shutil
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -46,18 +45,16 @@ def test_without_the_lock_the_second_of_two_fails(wh: Warehouse, use_rs: bool) -
 def test_writers_while_refreshing(wh: Warehouse) -> None:
     wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
     view = Kept(wh, "v", "SELECT k, sum(v) AS t, count(*) AS n FROM s GROUP BY k")
-    stop = threading.Event()
 
     def write() -> None:
         for number in range(4):
             wh.sql(f"INSERT INTO s VALUES ({number % 3}, {number})")
-        stop.set()
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    while not stop.is_set():
-        wh.refresh("v")
-    writer.join()
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        while not writing.done():
+            wh.refresh("v")
+        writing.result()
     view.refresh(None)
 
 

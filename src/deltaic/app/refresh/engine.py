@@ -5,6 +5,7 @@ Nothing in here decides; it finds, locks, remembers, and brings the captured log
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -35,7 +36,7 @@ from deltaic.store.view import ViewTable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
+_log = logging.getLogger(__name__)
 Asked = dict[tuple[str, str], tuple[frozenset[str], ...]]
 """The keys of views, by schema and name, while one question is answered."""
 
@@ -179,7 +180,8 @@ class Engine:
         """None if it cannot be compiled any more: its own refresh will say so."""
         try:
             return self.compiled(definition)
-        except Exception:  # of Spark too: the schema that it was made in may be dropped
+        except Exception as problem:  # of Spark too: the schema that it was made in may be dropped
+            _log.debug("%s cannot be compiled: %s", definition.full_name, first_line(problem))
             return None
 
     def compile_new(self, definition: Definition) -> Compiled:
