@@ -15,7 +15,7 @@ KILLED_REFRESH = """
 import os, sys
 import deltaic
 from deltaic.app.refresh.run import Run
-from deltaic.store.view import ViewTable
+from deltaic.store.own_table import OwnTable
 
 place, when = sys.argv[2], int(sys.argv[3])
 use_rs = sys.argv[4] == "rs"
@@ -74,12 +74,7 @@ def test_killed_at_each_step(prepared: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("view", "use_rs"),
-    [
-        ("g", True),
-        ("i", True),
-        *(pytest.param(*p, marks=pytest.mark.long) for p in (("g", False), ("j", False), ("j", True))),
-        *(pytest.param(*p, marks=pytest.mark.long) for p in (("i", False), ("d", False), ("d", True))),
-    ],
+    [(view, use_rs) for view in ("g", "i", "j", "d") for use_rs in (True, False)],
 )
 def test_stopped_before_and_after_each_step(
     prepared: Path, view: str, use_rs: bool, monkeypatch: pytest.MonkeyPatch

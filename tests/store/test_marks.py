@@ -18,12 +18,12 @@ from deltaic.store import marks
 from deltaic.store.files import entries_of
 from deltaic.store.log import Log
 from deltaic.store.lookup import find_rows
+from deltaic.store.own_table import OwnTable
 from deltaic.store.rs_write import Transaction
 from deltaic.store.state import read_state_rs
 from deltaic.store.table import TableRef, table_at
 from deltaic.store.upkeep import checkpoint
 from deltaic.store.vectors import new_vectors, read_vector
-from deltaic.store.view import ViewTable
 from deltaic.store.write_sql import create_sql
 
 QUERY = """SELECT id, CASE WHEN id % 10 = 0 THEN NULL ELSE concat('x', id % 20) END AS `a b`,
@@ -53,7 +53,7 @@ def replaced(ref: TableRef, gone: pa.Table, ids: list[int], number: int) -> int:
     rows = pa.table({"id": ids, **{f.name: pa.nulls(len(ids), f.type) for f in list(NEW)[1:]}}, schema=NEW)
     files = marks.new_files(ref.path, snapshot, rows)
     marks.apply(ref.path, found, files, Transaction("deltaic", number, "{}"))
-    checkpoint(ViewTable(ref), 10)
+    checkpoint(OwnTable(ref), 10)
     return found.rows
 
 

@@ -10,9 +10,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltaic.errors import ConcurrentRefresh, MissingError
 from deltaic.store.files import metadata_of
 from deltaic.store.log import Log
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.table import table_at
-from deltaic.store.view import ViewTable
 
 ROWS = pa.table({"k": pa.array([1, 2], pa.int64())})
 
@@ -24,14 +24,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def made(folder: Path) -> None:
-    view = ViewTable(table_at(folder))
+    view = OwnTable(table_at(folder))
     told = Progress(1, {}, "made").to_json()
     write_deltalake(folder, ROWS)
     view.overwrite_rs(ROWS, Progress(1, {}, told))
 
 
-def looked_at(folder: Path) -> ViewTable:
-    view = ViewTable(table_at(folder))
+def looked_at(folder: Path) -> OwnTable:
+    view = OwnTable(table_at(folder))
     view.last_refresh()
     return view
 

@@ -13,17 +13,17 @@ from deltaic.app.refresh.upkeep import is_vacuumed_by, with_vacuum
 from deltaic.app.values.settings import Settings
 from deltaic.errors import ConfigurationError
 from deltaic.store.log import Log
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_state_rs
 from deltaic.store.table import Snapshot, table_at
 from deltaic.store.times import Order, Unit
 from deltaic.store.upkeep import checkpoint, small_files
-from deltaic.store.view import ViewTable
 
 PLAIN = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def written(folder: Path, commits: int, **configuration: str | None) -> ViewTable:
+def written(folder: Path, commits: int, **configuration: str | None) -> OwnTable:
     """A table by delta-rs, without what delta-rs does after commits."""
     for number in range(commits):
         rows = pa.table({"a": [number]})
@@ -36,14 +36,14 @@ def written(folder: Path, commits: int, **configuration: str | None) -> ViewTabl
             post_commithook_properties=PLAIN,
             commit_properties=CommitProperties(max_commit_retries=0),
         )
-    return ViewTable(table_at(folder))
+    return OwnTable(table_at(folder))
 
 
-def log_of(table: ViewTable) -> list[str]:
+def log_of(table: OwnTable) -> list[str]:
     return sorted(file.name for file in (Path(str(table.ref.path)) / "_delta_log").iterdir())
 
 
-def values(table: ViewTable) -> list[int]:
+def values(table: OwnTable) -> list[int]:
     found: list[int] = read_state_rs(table.ref, Log(table.ref).version(), {"a": "a"})["a"].to_pylist()
     return sorted(found)
 

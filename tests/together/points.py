@@ -12,7 +12,7 @@ from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.catalogs.session import SessionCatalog
 from deltaic.app.refresh.decide import Planner
 from deltaic.app.refresh.run import Run
-from deltaic.store import lock, marks, rs_write, view
+from deltaic.store import lock, marks, own_table, rs_write
 from deltaic.store.log import Log
 from tests.together.scheduler import Scheduler, waiting_for_file
 
@@ -22,12 +22,12 @@ BEFORE: tuple[tuple[Any, str, str], ...] = (
     (Log, "commit", "look"),
     (Log, "commits", "look"),
     (Run, "take", "step"),
-    (view.ViewTable, "_committed", "commit"),
+    (own_table.OwnTable, "_committed", "commit"),
     (rs_write, "apply", "write"),
     (rs_write, "overwrite", "write"),
     (rs_write, "commit_nothing", "write"),
     (marks, "_commit", "write"),
-    (view, "_run", "write"),
+    (own_table, "_run", "write"),
     (Catalog, "run", "name"),
     (Catalog, "unregister", "name"),
     (LocalCatalog, "remove", "drop"),
@@ -41,7 +41,7 @@ AFTER: tuple[tuple[Any, str, str], ...] = (
     (rs_write, "apply", "wrote"),
     (rs_write, "overwrite", "wrote"),
     (marks, "_commit", "wrote"),
-    (view, "_run", "wrote"),
+    (own_table, "_run", "wrote"),
     (Catalog, "run", "named"),
     (LocalCatalog, "remove", "dropped"),
     (SessionCatalog, "remove", "dropped"),

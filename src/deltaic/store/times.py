@@ -19,9 +19,9 @@ import pyarrow as pa
 from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone
 from deltaic.plan.program import OP
 from deltaic.store.log import Log
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_state_rs
-from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,7 +148,7 @@ class TimesTable:
 
     def __init__(
         self,
-        table: ViewTable,
+        table: OwnTable,
         spark: SparkSession,
         location: str | None,
         writing: Writing,

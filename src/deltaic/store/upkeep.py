@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltaic.store import marks, rs, rs_write
+from deltaic.store.own_table import PLAIN_TIMESTAMPS, OwnTable, with_settings
 from deltaic.store.table import SMALL_FILE, Snapshot
-from deltaic.store.view import PLAIN_TIMESTAMPS, ViewTable, with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def small_files(snapshot: Snapshot) -> int:
     return (snapshot.files or 0) - (snapshot.bytes or 0) // SMALL_FILE
 
 
-def fold(table: ViewTable, session: SparkSession) -> None:
+def fold(table: OwnTable, session: SparkSession) -> None:
     """Put small files together, and write files anew that lost many of their rows."""
     settings = "optimize.minFileSize", "optimize.clustering.mergeStrategy.minCubeSize.threshold"
     small = {f"spark.databricks.delta.{name}": str(SMALL_FILE) for name in settings}
@@ -40,7 +40,7 @@ def fold(table: ViewTable, session: SparkSession) -> None:
         session.sql(f"OPTIMIZE {table.ref.relation}")
 
 
-def vacuum(table: ViewTable, session: SparkSession) -> None:
+def vacuum(table: OwnTable, session: SparkSession) -> None:
     """Take away files of versions older than the table's `delta.deletedFileRetentionDuration`, and files that no
     version has: a killed process may have left them."""
     settings = {
@@ -53,7 +53,7 @@ def vacuum(table: ViewTable, session: SparkSession) -> None:
         session.sql(f"VACUUM {table.ref.relation}")
 
 
-def checkpoint(table: ViewTable, commits: int) -> bool:
+def checkpoint(table: OwnTable, commits: int) -> bool:
     """A checkpoint, if there were so many commits since the last; then the log loses what is past its retention.
 
     delta-rs writes one every 100 commits, Spark every 10 of its own. Every open reads the commits since.

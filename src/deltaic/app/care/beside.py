@@ -29,8 +29,8 @@ from deltaic.spark.comparison import Column, Sampled, compared
 from deltaic.spark.result import Result, fetched
 from deltaic.sql import functions
 from deltaic.sql.render import render
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
-from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ class Past:
 
     compiled: Compiled
     reads: Mapping[str, SourceRead]
-    table: ViewTable
+    table: OwnTable
     version: int
     """Of the view's own table, now."""
     last: Progress

@@ -31,9 +31,9 @@ from deltaic.errors import DeltaicError, HistoryGone, SourceError, UnsupportedEr
 from deltaic.spark.session import spare_subqueries
 from deltaic.store.damage import damaged_files
 from deltaic.store.gone import is_history_gone
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.table import first_line
-from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ class Checker:
             found = replace(found, verdict=UNCERTAIN, notes=(problem.what,), hint=problem.hint)
         return replace(found, seconds=time.perf_counter() - started)
 
-    def past(self, definition: Definition, table: ViewTable, version: int, last: Progress) -> Past:
+    def past(self, definition: Definition, table: OwnTable, version: int, last: Progress) -> Past:
         if last.figures.get("definition") != digest(definition):
             raise UnsupportedError("its query or its settings are others than those last computed", hint=_REFRESH)
         planner = Planner(self.engine)

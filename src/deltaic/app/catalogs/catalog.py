@@ -28,8 +28,8 @@ from deltaic.errors import (
 )
 from deltaic.spark.session import literally
 from deltaic.store.log import Log
+from deltaic.store.own_table import with_settings
 from deltaic.store.table import TableRef, table_at
-from deltaic.store.view import with_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

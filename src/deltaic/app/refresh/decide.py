@@ -45,10 +45,10 @@ from deltaic.plan.steps import RS_ROWS, SourceRead, Step, StoredView, WriteView
 from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, Marked
+from deltaic.store.own_table import TRY_AGAIN, OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot, TableRef, padded_type
-from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from deltaic.app.refresh.shared import Together
@@ -68,7 +68,7 @@ class Plan:
     reasons: tuple[Reason, ...]
     reads: Mapping[str, SourceRead]
     steps: list[Step]
-    table: ViewTable
+    table: OwnTable
     progress: Progress | None
     tables: Mapping[str, str] = field(default_factory=dict)
     """A source's path to its name, to say whose rows were read."""
@@ -139,7 +139,7 @@ class Planner:
             reasons.append(large.reason)
         return self.decided(definition, compiled, table, last, reads, reasons, states)
 
-    def looked_at(self, definition: Definition) -> tuple[ViewTable, Marked | None]:
+    def looked_at(self, definition: Definition) -> tuple[OwnTable, Marked | None]:
         """The view's table and its newest refresh, as of one version, at which the view is what it is thought to be."""
         table = self.engine.view_table(definition)
         marked = table.last_refresh()
@@ -260,7 +260,7 @@ class Planner:
         self,
         definition: Definition,
         compiled: Compiled,
-        table: ViewTable,
+        table: OwnTable,
         last: Progress | None,
         reads: dict[str, SourceRead],
         reasons: list[Reason],
@@ -296,7 +296,7 @@ class Planner:
     def incremental(
         self,
         compiled: Compiled,
-        table: ViewTable,
+        table: OwnTable,
         last: Progress | None,
         reads: dict[str, SourceRead],
         settings: Settings,
@@ -331,7 +331,7 @@ class Planner:
     def writers(
         self,
         compiled: Compiled,
-        table: ViewTable,
+        table: OwnTable,
         reads: Mapping[str, SourceRead],
         stored: StoredView,
         program: Program,
@@ -371,11 +371,11 @@ class Planner:
         here = self.use_rs and small and all(map(rounds_run_here, fixpoints(way, known)))
         return Reach.of(way.recursion, reads, stored.rows, depth_of(last), here=here)
 
-    def full_steps(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> list[Step]:
+    def full_steps(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: OwnTable) -> list[Step]:
         evaluate = evaluation_steps(compiled.recursion.components, reads)
         return [*evaluate, self.full_step(compiled, reads, table)]
 
-    def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: ViewTable) -> WriteView:
+    def full_step(self, compiled: Compiled, reads: Mapping[str, SourceRead], table: OwnTable) -> WriteView:
         query = recompute_sql(compiled, reads)
         columns = stored_columns(compiled)
         # a CHAR is stored as one, and would pad the texts of a column that is none any more

@@ -29,9 +29,9 @@ from deltaic.sql.parse_statement import parse_statement
 from deltaic.sql.statements import RefreshView
 from deltaic.store.lock import refresh_lock
 from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.table import TableRef, first_line
-from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,9 +98,9 @@ class Engine:
         except (SourceError, PySparkException) as problem:
             return DefinitionDamaged(f"{schema}.{name} cannot be read: {first_line(problem)}")
 
-    def view_table(self, definition: Definition) -> ViewTable:
+    def view_table(self, definition: Definition) -> OwnTable:
         ref = self.catalog.view_ref(definition.schema, definition.name)
-        return ViewTable(ref, self.lock_file, self.spark, definition.clustered_by)
+        return OwnTable(ref, self.lock_file, self.spark, definition.clustered_by)
 
     # sources
 

@@ -26,9 +26,9 @@ from deltaic.spark.telling import told_of
 from deltaic.sql.statements import Policy
 from deltaic.store.gone import is_history_gone
 from deltaic.store.log import Log
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.rs import is_not_text
-from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ class Refresher:
         prune_passed(self.engine, plan.compiled.sources)
         return outcome
 
-    def look_after(self, table: ViewTable, session: SparkSession, progress: Progress) -> None:
+    def look_after(self, table: OwnTable, session: SparkSession, progress: Progress) -> None:
         """The refresh is made, whatever becomes of this."""
         upkeep = Upkeep(Settings.of(self.engine.spark))
         upkeep.look_after(table, session, progress.refresh, vacuum=is_vacuumed_by(progress))

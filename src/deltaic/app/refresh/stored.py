@@ -23,13 +23,13 @@ from deltaic.plan.rounds import RoundsFound
 from deltaic.plan.steps import SourceRead, StoredView, WriteView
 from deltaic.store import partitions
 from deltaic.store.log import PLANNED_AT, Log
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.state import SCANNED_BYTES, why_no_rs_state
 from deltaic.store.table import Snapshot, padded_type, stored_as
-from deltaic.store.view import ViewTable
 
 
-def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredView:
+def stored_view(compiled: Compiled, table: OwnTable, use_rs: bool) -> StoredView:
     version, columns = table.log.version() if table.at is None else table.at, compiled.stored
     small = use_rs and why_no_rs_state(table.log, version, list(columns.values())) is None
     return StoredView(
@@ -43,7 +43,7 @@ def stored_view(compiled: Compiled, table: ViewTable, use_rs: bool) -> StoredVie
     )
 
 
-def _scanned_by_rs(compiled: Compiled, table: ViewTable) -> bool:
+def _scanned_by_rs(compiled: Compiled, table: OwnTable) -> bool:
     """Whether delta-rs finds the same keys of outer joins in the view as Spark would."""
     assert isinstance(compiled.way, Maintenance)
     fields = compiled.way.root.fields
@@ -69,7 +69,7 @@ def may_be_looked_up(log: Log, version: int, columns: list[str]) -> bool:
     return partitions.why_not(str(log.ref.path), log.snapshot(version)) is None
 
 
-def write_step(compiled: Compiled, table: ViewTable, known: Known) -> WriteView:
+def write_step(compiled: Compiled, table: OwnTable, known: Known) -> WriteView:
     way = compiled.way
     assert isinstance(way, Maintenance)
     key = tuple(compiled.stored[name] for name in way.replaced(known))
@@ -84,7 +84,7 @@ def stored_columns(compiled: Compiled) -> list[str]:
     return list(compiled.definition.columns)
 
 
-def same_columns(table: ViewTable, compiled: Compiled) -> bool:
+def same_columns(table: OwnTable, compiled: Compiled) -> bool:
     """Whether the table still has the query's columns, by name and type."""
     stored = StructType.fromJson(json.loads(table.log.snapshot(table.at).schema_json))
     if [field.name for field in stored.fields] != stored_columns(compiled):
@@ -95,7 +95,7 @@ def same_columns(table: ViewTable, compiled: Compiled) -> bool:
 
 def create_sql(
     compiled: Compiled,
-    table: ViewTable,
+    table: OwnTable,
     query: str,
     *,
     replacing: bool = True,
@@ -129,7 +129,7 @@ def without_defaults(compiled: Compiled, query: str) -> str:
     return f"SELECT {listed} FROM (\n{query}\n)"
 
 
-def own_properties(table: ViewTable) -> dict[str, str]:
+def own_properties(table: OwnTable) -> dict[str, str]:
     """What was said of a table by a person, without what Delta notes for itself and what names columns, which may be
     others now."""
     found = table.log.snapshot().properties

@@ -18,9 +18,9 @@ from deltaic.app.values.settings import Settings
 from deltaic.errors import ConcurrentRefresh, MissingError
 from deltaic.store import upkeep
 from deltaic.store.log import Log
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.table import first_line
-from deltaic.store.view import ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ class Upkeep:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
-    def look_after(self, table: ViewTable, session: SparkSession, number: int, *, vacuum: bool) -> None:
+    def look_after(self, table: OwnTable, session: SparkSession, number: int, *, vacuum: bool) -> None:
         """After commit `number` of Deltaic's. What fails stands against the next time too, which may try."""
         name = table.ref.name
         if self.is_time_to_fold(number) and tried(name, "its small files", lambda: self.is_scattered(table)):
@@ -75,7 +75,7 @@ class Upkeep:
         files = self.settings.fold_files
         return files > 0 and number % max(1, files // 2) == 0
 
-    def is_scattered(self, table: ViewTable) -> bool:
+    def is_scattered(self, table: OwnTable) -> bool:
         return upkeep.small_files(table.log.snapshot()) > self.settings.fold_files
 
 

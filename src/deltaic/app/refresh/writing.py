@@ -21,8 +21,8 @@ from deltaic.plan.steps import WriteView
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
 from deltaic.store.marks import Found
+from deltaic.store.own_table import plain_timestamps
 from deltaic.store.progress import Progress
-from deltaic.store.view import plain_timestamps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

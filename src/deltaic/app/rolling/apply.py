@@ -24,10 +24,10 @@ from deltaic.errors import ConcurrentRefresh, NotIncremental, TimeError
 from deltaic.plan.kept import KEPT, Body, interval_sql
 from deltaic.plan.steps import SourceRead
 from deltaic.store.log import Log, Marked
+from deltaic.store.own_table import TRY_AGAIN, OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
 from deltaic.store.table import Snapshot
-from deltaic.store.view import TRY_AGAIN, ViewTable
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Applier:
             return False
         return self.edit_of(*self.planner.looked_at(self.definition)) is None
 
-    def edit_of(self, table: ViewTable, marked: Marked | None) -> Reason | None:
+    def edit_of(self, table: OwnTable, marked: Marked | None) -> Reason | None:
         """What somebody else did to the view's table: the kept delta does not fit it any more."""
         last = Progress.of(marked.commit) if marked else None
         reasons = view_reasons(self.definition, marked, last, False, table.id)

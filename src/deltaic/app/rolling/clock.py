@@ -20,9 +20,9 @@ from deltaic.app.values.settings import Settings
 from deltaic.errors import ConfigurationError, SourceError, TimeError
 from deltaic.spark.session import forked
 from deltaic.store.log import Log
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.times import Order, TimesTable
-from deltaic.store.view import ViewTable
 
 AsOf = int | str | datetime
 """A time: its number, or a timestamp, by default in the session's time zone."""
@@ -75,7 +75,7 @@ class Clock:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         ref, location = engine.catalog.hidden(TIMES)
-        table = ViewTable(ref, engine.lock_file, engine.spark)
+        table = OwnTable(ref, engine.lock_file, engine.spark)
         writing = partial(forked, engine.spark)
         self.table = TimesTable(table, engine.spark, location, writing, lambda: self.settings.retention)
 
@@ -127,7 +127,7 @@ class Clock:
 
     def has_kept_delta(self, name: tuple[str, str]) -> bool:
         ref, _ = self.engine.catalog.hidden(KEPT_DELTA, *name)
-        return ViewTable(ref, None, self.engine.spark).exists
+        return OwnTable(ref, None, self.engine.spark).exists
 
     def read_by_views(self) -> frozenset[str]:
         return frozenset(state.table_id for one in self.progresses().values() for state in one.sources.values())

@@ -19,8 +19,8 @@ from deltaic.delta.timed import TIME
 from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone, MissingError, NotIncremental
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.rolling import Rolling
+from deltaic.store.own_table import TRY_AGAIN, OwnTable
 from deltaic.store.progress import Progress
-from deltaic.store.view import TRY_AGAIN, ViewTable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,7 @@ _ROLLING, _BODY, _SINCE = "rolling", "body", "since"
 class Kept:
     """Complete from `since` up to `rolling.mark`."""
 
-    table: ViewTable
+    table: OwnTable
     rolling: Rolling
     since: int
     body: str
@@ -90,9 +90,9 @@ class KeptDelta:
     def __init__(self, engine: Engine, definition: Definition) -> None:
         self.engine, self.definition = engine, definition
 
-    def table(self) -> ViewTable:
+    def table(self) -> OwnTable:
         ref, _ = self.engine.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
-        return ViewTable(ref, self.engine.lock_file, self.engine.spark)
+        return OwnTable(ref, self.engine.lock_file, self.engine.spark)
 
     def now(self) -> Kept | None:
         """As its newest commit says."""

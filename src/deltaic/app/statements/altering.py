@@ -41,8 +41,8 @@ from deltaic.plan.maintain import Maintenance
 from deltaic.plan.program import DELTA, Program, program_for
 from deltaic.plan.refreshing import known_of, query_over_view, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, WriteView
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
-from deltaic.store.view import ViewTable
 
 
 def _form(node: Node) -> Hashable:
@@ -177,7 +177,7 @@ class Alteration:
         )  # fmt: skip
 
     def columns_plan(
-        self, change: AlteredColumns, before: Compiled, way: Maintenance, table: ViewTable, last: Progress
+        self, change: AlteredColumns, before: Compiled, way: Maintenance, table: OwnTable, last: Progress
     ) -> Plan:
         """The view's rows are read, and written as its new ones."""
         states = self.planner.states(self.new, {key: state.version for key, state in last.sources.items()})

@@ -24,8 +24,8 @@ from deltaic.spark.analyzer import enough_stack
 from deltaic.spark.lost import again_if_lost
 from deltaic.spark.telling import told_of
 from deltaic.sql.statements import CreateView, Policy
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
-from deltaic.store.view import ViewTable
 
 
 def new_definition(engine: Engine, create: CreateView) -> Definition:
@@ -113,7 +113,7 @@ class _FirstCommit:
 
     engine: Engine
     compiled: Compiled
-    table: ViewTable
+    table: OwnTable
     reads: Mapping[str, SourceRead]
     progress: Progress
     sql: str

@@ -15,7 +15,7 @@ from deltaic.app.statements.making import check_circle, check_policy, materializ
 from deltaic.app.statements.programs import with_query
 from deltaic.errors import ConcurrentRefresh, DependencyError, ExistsError, MissingError, SourceError
 from deltaic.sql.statements import AlterView, CreateView, DropView
-from deltaic.store.view import TRY_AGAIN
+from deltaic.store.own_table import TRY_AGAIN
 
 
 def check_readers(engine: Engine, full_name: str) -> None:

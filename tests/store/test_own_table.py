@@ -23,9 +23,9 @@ from deltaic.store import rs_write
 from deltaic.store.arrow import arrow_schema, arrow_to_spark
 from deltaic.store.commit import Commit
 from deltaic.store.gone import is_history_gone
+from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.table import table_at
-from deltaic.store.view import ViewTable
 from tests.store.tables import arrow_rows, comparable
 
 SOURCES = {"default.sales": SourceState(7, "an-id", "id BIGINT")}
@@ -36,24 +36,24 @@ def progress(number: int, technique: str = "base") -> Progress:
     return Progress(number, SOURCES, technique, {"rows": 3})
 
 
-def make_view(spark: SparkSession, path: Path, query: str, **options: Any) -> ViewTable:
-    view = ViewTable(table_at(path), path.parent / ".deltaic" / "lock")
+def make_view(spark: SparkSession, path: Path, query: str, **options: Any) -> OwnTable:
+    view = OwnTable(table_at(path), path.parent / ".deltaic" / "lock")
     view.apply_spark(spark, view.create_sql(query, **options), progress(1))
     return view
 
 
-def contents(spark: SparkSession, view: ViewTable) -> Counter[Row]:
+def contents(spark: SparkSession, view: OwnTable) -> Counter[Row]:
     return Counter(comparable(row) for row in spark.sql(f"SELECT * FROM {view.ref.relation}").collect())
 
 
-def artifact_of(spark: SparkSession, view: ViewTable, rows: Sequence[Row]) -> pa.Table:
+def artifact_of(spark: SparkSession, view: OwnTable, rows: Sequence[Row]) -> pa.Table:
     """Rows of (op, columns...) with the view's types."""
     schema = arrow_schema(spark.sql(f"SELECT * FROM {view.ref.relation}").schema)
     schema = pa.schema([pa.field(OP, pa.int32()), *(field.with_nullable(True) for field in schema)])
     return arrow_rows(schema, rows)
 
 
-def by_spark(spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequence[str], number: int) -> Commit:
+def by_spark(spark: SparkSession, view: OwnTable, artifact: pa.Table, key: Sequence[str], number: int) -> Commit:
     schema = spark.sql(f"SELECT 1 AS {OP}, * FROM {view.ref.relation}").schema
     arrow_to_spark(spark, artifact, schema).createOrReplaceTempView("artifact")
     columns = [name for name in artifact.column_names if name != OP]
@@ -64,11 +64,11 @@ def by_spark(spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequ
     return view.apply_spark(spark, sql, progress(number))
 
 
-def by_rs(spark: SparkSession, view: ViewTable, artifact: pa.Table, key: Sequence[str], number: int) -> Commit:
+def by_rs(spark: SparkSession, view: OwnTable, artifact: pa.Table, key: Sequence[str], number: int) -> Commit:
     return view.apply_rs(artifact, key, progress(number))
 
 
-WAYS: dict[str, Callable[[SparkSession, ViewTable, pa.Table, Sequence[str], int], Commit]] = {
+WAYS: dict[str, Callable[[SparkSession, OwnTable, pa.Table, Sequence[str], int], Commit]] = {
     "spark": by_spark,
     "rs": by_rs,
 }
@@ -366,7 +366,7 @@ def test_of_two_refreshes_at_once_one_wins(
     assert contents(spark, view) == Counter(expected)
 
 
-def race(spark: SparkSession, view: ViewTable, artifact: pa.Table, pair: tuple[str, str]) -> list[str]:
+def race(spark: SparkSession, view: OwnTable, artifact: pa.Table, pair: tuple[str, str]) -> list[str]:
     outcomes: list[str] = []
     start = threading.Barrier(2)
 
@@ -432,7 +432,7 @@ def test_what_a_commit_says_comes_back_in_the_history(spark: SparkSession, tmp_p
 def test_a_commit_counts_though_something_failed_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection may end between a commit and its answer."""
     deltalake.write_deltalake(tmp_path / "v", pa.table({"k": [1]}))
-    view, real = ViewTable(table_at(tmp_path / "v")), rs_write.commit_nothing
+    view, real = OwnTable(table_at(tmp_path / "v")), rs_write.commit_nothing
 
     def fails(path: str, transaction: rs_write.Transaction) -> None:
         real(path, transaction)

@@ -1,4 +1,4 @@
-"""Writing a view's table, by Spark or by delta-rs: a refresh is one commit that carries its progress."""
+"""Writing a table of Deltaic's own, by Spark or by delta-rs: a refresh is one commit that carries its progress."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TRY_AGAIN = "Nothing was changed here. Do the same again to go on from there."
 _APPENDED = "__deltaic_appended"
 
 
-class ViewTable:
+class OwnTable:
     """A Delta table that only Deltaic writes: a view's and, by the same means, its kept delta and the order of commits.
 
     `lock` is the file that excludes other writers of a local warehouse; without one only Delta's own checks
