@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from deltaic.store.commit import Commit, FileAction
-from deltaic.store.diff import differing_files, reads_only
+from deltaic.store.diff import are_told_by_name, differing_files, reads_only
 from deltaic.store.table import Snapshot
 
 
@@ -72,7 +74,7 @@ def test_an_add_that_repeats_a_file_is_read_on_both_sides() -> None:
 
 # --- conditions -----------------------------------------------------------------------------------
 
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "struct",
     "fields": [
         {"name": "id", "type": "long", "nullable": True, "metadata": {}},
@@ -96,8 +98,11 @@ def snapshot(partition: Sequence[str] = ()) -> Snapshot:
     return Snapshot(1, "t", json.dumps(SCHEMA), {}, tuple(partition), frozenset(), None, None, None)
 
 
+AT_BOTH = [snapshot(), snapshot()]
+
+
 def test_names_and_ranges() -> None:
-    assert reads_only([file("p=1/f.parquet", stats=STATS)], snapshot()) == (
+    assert reads_only([file("p=1/f.parquet", stats=STATS)], AT_BOTH) == (
         "_metadata.file_name IN ('f.parquet')"
         " AND (`id` IS NULL OR `id` BETWEEN 1 AND 5)"
         " AND (`d``y` IS NULL OR `d``y` BETWEEN DATE'2024-01-01' AND DATE'2024-01-02')"
@@ -106,13 +111,25 @@ def test_names_and_ranges() -> None:
 
 def test_a_file_without_statistics_leaves_the_names() -> None:
     files = [file("f.parquet", stats=STATS), file("g.parquet")]
-    assert reads_only(files, snapshot()) == "_metadata.file_name IN ('f.parquet', 'g.parquet')"
+    assert reads_only(files, AT_BOTH) == "_metadata.file_name IN ('f.parquet', 'g.parquet')"
 
 
 def test_a_name_that_spark_may_show_otherwise_is_not_compared() -> None:
-    assert reads_only([file("f%20x.parquet")], snapshot()) == "true"
+    assert reads_only([file("f%20x.parquet")], AT_BOTH) == "true"
 
 
 def test_partition_values_are_quoted_and_null_safe() -> None:
     files = [FileAction("f%.parquet", True, None, None, {"p": value}, None) for value in ("it's", None)]
-    assert reads_only(files, snapshot(["p"])) == r"(`p` <=> NULL OR `p` <=> CAST('it\'s' AS STRING))"
+    assert reads_only(files, [snapshot(["p"])] * 2) == r"(`p` <=> NULL OR `p` <=> CAST('it\'s' AS STRING))"
+
+
+def test_what_is_another_column_by_now_is_not_compared() -> None:
+    other = replace(snapshot(), schema_json=json.dumps({**SCHEMA, "fields": SCHEMA["fields"][1:]}))
+    assert reads_only([file("f.parquet", stats=STATS)], [snapshot(), other]) == "_metadata.file_name IN ('f.parquet')"
+
+
+def test_only_a_name_with_a_uuid_is_one_file_s() -> None:
+    unique = "p=1/part-00000-3f2504e0-4f89-11d3-9a0c-0305e82c3301-c000.snappy.parquet"
+    assert are_told_by_name([file(unique)], AT_BOTH)
+    assert not are_told_by_name([file(unique), file("p=1/000000_0")], AT_BOTH)
+    assert not are_told_by_name([file(unique.replace("part", "p%20"))], AT_BOTH)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructType, TimestampType
 
 from deltaic.algebra.nodes import Field
 from deltaic.algebra.quoting import quote
@@ -106,7 +106,10 @@ def fields_of(schema: StructType) -> tuple[Field, ...]:
 
 
 def type_text(kind: DataType) -> str:
-    """A type as SQL writes it. simpleString cuts long structs short and does not quote field names."""
+    """A type as SQL writes it. simpleString cuts long structs short and does not quote field names; and what it calls a
+    timestamp is another type to SQL if a setting says so (spark.sql.timestampType)."""
+    if isinstance(kind, TimestampType):
+        return "timestamp_ltz"
     if isinstance(kind, StructType):
         inner = ", ".join(f"{quote(f.name)}: {type_text(f.dataType)}" for f in kind.fields)
         return f"struct<{inner}>"

@@ -1,4 +1,4 @@
-"""What Spark or Delta throws while a view is computed, told in one line: whose it is, what is wrong, what to do.
+"""What Spark, Delta or Arrow throws while a view is computed, told in one line: whose it is, what is wrong, what to do.
 
 The page of Java that comes with it stays reachable as the error's cause.
 """
@@ -38,13 +38,13 @@ _HINTS = (
 
 @contextmanager
 def told_of(view: str) -> Iterator[None]:
-    """Where Spark computes or writes a view."""
+    """Where a view is computed or written."""
     try:
         yield
     except DeltaicError:
         raise
     except Exception as error:  # classic, Connect and delta-rs raise from different class trees
-        if not _is_of_spark(error):
+        if not _is_of_others(error):
             raise
         raise compute_error(error, view) from error
 
@@ -78,8 +78,10 @@ def _plain(line: str) -> str:
     return _NOISE.sub(" ", line).strip().rstrip(";")
 
 
-def _is_of_spark(error: Exception) -> bool:
+def _is_of_others(error: Exception) -> bool:
+    from deltalake.exceptions import DeltaError
     from py4j.protocol import Py4JError
+    from pyarrow import ArrowException
     from pyspark.errors import PySparkException
 
-    return isinstance(error, PySparkException | Py4JError)
+    return isinstance(error, PySparkException | Py4JError | DeltaError | ArrowException)

@@ -14,7 +14,7 @@ from deltaic.sql.parse import TEXTS, Text
 
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _LARGEST = {"tinyint": 100, "smallint": 30_000}
-_MOMENTS = ("date", "timestamp", "timestamp_ntz")
+_MOMENTS = ("date", "timestamp_ltz", "timestamp_ntz")
 
 
 def sample(fields: Sequence[Field], rows: int, text: Text, random: Random, *, nulls: bool, tame: bool) -> str:

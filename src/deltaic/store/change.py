@@ -26,8 +26,9 @@ from deltaic.plan.steps import RS_ROWS
 from deltaic.store import rs
 from deltaic.store.arrow import without_views
 from deltaic.store.commit import Commit, FileAction
-from deltaic.store.diff import differing_files, reads_only
+from deltaic.store.diff import are_told_by_name, differing_files, reads_only
 from deltaic.store.log import Log
+from deltaic.store.partitions import told_otherwise
 from deltaic.store.state import read_difference_rs, why_no_rs_difference
 from deltaic.store.table import Snapshot, TableRef, data_of
 
@@ -233,7 +234,8 @@ def _why_no_rs(
     if any(value in (None, "") for file in files for value in (file.partition or {}).values()):
         return "a partition is NULL, of whose column delta-rs does not know the type"
     wanted = [field for field in snapshot.fields if field["name"] in columns]
-    return rs.why_no_values(path, wanted, lambda: [file.path for file in files])
+    odd = told_otherwise(wanted, snapshot.partition_columns)
+    return odd or rs.why_no_values(path, wanted, lambda: [file.path for file in files])
 
 
 def _changing(commit: Commit) -> list[FileAction]:
@@ -277,14 +279,16 @@ def _files_plan(log: Log, commits: Sequence[Commit], columns: Sequence[str], rea
     difference = differing_files(commits)
     shown = log.snapshot(upto).shown
     only = f" AND {quote(shown)}" if shown else ""
-    sides = [(upto, 1, difference.new), (after, -1, log.described(difference.old, after))]
+    files = [*difference.new, *log.described(difference.old, after)]
+    snapshots = [log.snapshot(after), log.snapshot(upto)]
+    these, told = reads_only(files, snapshots), are_told_by_name(files, snapshots)
     selects = [
-        f"SELECT {_selected(columns)}{sign}L AS {quote(WEIGHT)} FROM {log.ref.as_of(version)} "
-        f"WHERE {reads_only(files, log.snapshot(version))}{only}"
-        for version, sign, files in sides
-        if files
+        f"SELECT {_selected(columns)}{sign}L AS {quote(WEIGHT)} FROM {log.ref.as_of(version)} WHERE {these}{only}"
+        for version, sign, own in ((upto, 1, difference.new), (after, -1, difference.old))
+        if own or not told
     ]
-    counts = [file.rows for _, _, files in sides for file in files]
-    rows = sum(count or 0 for count in counts) if None not in counts else None
-    told = f"{reason}: the rows of {len(difference.old)} old and {len(difference.new)} new files are compared"
-    return ChangePlan("files" if selects else "none", after, upto, " UNION ALL ".join(selects) or None, rows, told)
+    rows = None if any(file.rows is None for file in files) else sum(file.rows or 0 for file in files)
+    why = f"{reason}: the rows of {len(difference.old)} old and {len(difference.new)} new files are compared"
+    if not files:
+        return ChangePlan("none", after, upto, None, rows, why)
+    return ChangePlan("files", after, upto, " UNION ALL ".join(selects), rows, why)

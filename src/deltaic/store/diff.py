@@ -10,6 +10,7 @@ from typing import Any
 
 from deltaic.algebra.quoting import quote, text_literal
 from deltaic.store.commit import Commit, FileAction
+from deltaic.store.partitions import WRITTEN_ALIKE
 from deltaic.store.table import Snapshot, physical_name
 
 
@@ -18,7 +19,7 @@ class Difference:
     """The files to read in the old and in the new version.
 
     A file may stand in both: under another deletion vector, or because the log does not tell that it did not
-    change. Reading too much is right all the same, as equal rows of both sides are netted.
+    change. Its rows are netted.
     """
 
     old: tuple[FileAction, ...]
@@ -71,29 +72,46 @@ def _paths(commit: Commit) -> Iterator[str]:
 
 # Spark shows a file's name decoded, the log holds it encoded; these characters look the same in both.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_PRUNED_FILES = 16
+_NAME_OF_ONE = re.compile(r"[A-Za-z0-9._-]*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[A-Za-z0-9._-]*")
+"""With a UUID in it, as Spark and delta-rs name files; those of others may stand in several folders."""
+_PRUNED_FILES = 32
 _PRUNED_COLUMNS = 3
 
 
-def reads_only(files: Sequence[FileAction], snapshot: Snapshot) -> str:
-    """A condition that holds for all rows of these files, and for few others.
+def reads_only(files: Sequence[FileAction], snapshots: Sequence[Snapshot]) -> str:
+    """A condition that holds for all rows of these files, those of an old and of a new version, and for few others.
 
-    The names say it exactly, but Delta opens every file to learn them. So partition values and the ranges of
-    the log's statistics stand beside them: by those it skips files.
+    The law: both versions are read under the same condition, so what more it reads is read on both sides, as a file
+    that did not change has the same rows in both, and is netted. Under one of its own each side would have to read its
+    files exactly, and names do not tell them: folders may have files of the same name.
+
+    Delta opens every file to learn its name. So partition values and the ranges of the log's statistics stand beside
+    the names: by those it skips files.
     """
-    parts = [_by_name(files, snapshot), *_by_partition(files, snapshot), *_by_range(files, snapshot)]
+    parts = [_by_name(files, snapshots)]
+    before, now = snapshots[0], snapshots[-1]
+    if (before.fields, before.partition_columns) == (now.fields, now.partition_columns):  # else a name may be another's
+        parts += [*_by_partition(files, now), *_by_range(files, now)]
     return " AND ".join(part for part in parts if part) or "true"
 
 
-def _by_name(files: Sequence[FileAction], snapshot: Snapshot) -> str | None:
-    names = {file.path.rsplit("/", 1)[-1] for file in files}
-    hidden = any(column.lower() == "_metadata" for column in snapshot.columns)
+def are_told_by_name(files: Sequence[FileAction], snapshots: Sequence[Snapshot]) -> bool:
+    """Whether that condition reads these files and no others, so that a version without any need not be read."""
+    return _by_name(files, snapshots) is not None and all(_NAME_OF_ONE.fullmatch(_name(file)) for file in files)
+
+
+def _name(file: FileAction) -> str:
+    return file.path.rsplit("/", 1)[-1]
+
+
+def _by_name(files: Sequence[FileAction], snapshots: Sequence[Snapshot]) -> str | None:
+    names = set(map(_name, files))
+    hidden = any(column.lower() == "_metadata" for snapshot in snapshots for column in snapshot.columns)
     if hidden or not all(_PLAIN_NAME.fullmatch(name) for name in names):
         return None
     return f"_metadata.file_name IN ({', '.join(text_literal(name) for name in sorted(names))})"
 
 
-_PARTITION_CASTS = {"string", "integer", "long", "short", "byte", "boolean", "date"}
 _SQL_NAMES = {"integer": "INT", "long": "BIGINT", "short": "SMALLINT", "byte": "TINYINT"}
 
 
@@ -101,7 +119,7 @@ def _by_partition(files: Sequence[FileAction], snapshot: Snapshot) -> Iterator[s
     """One conjunct per partition column: Delta uses those that name nothing but partition columns."""
     for field in snapshot.fields:
         name, kind, key = field["name"], field["type"], physical_name(field)
-        if name not in snapshot.partition_columns or kind not in _PARTITION_CASTS:
+        if name not in snapshot.partition_columns or kind not in WRITTEN_ALIKE:
             continue
         if not all(file.partition is not None and key in file.partition for file in files):
             continue

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from deltaic.errors import HistoryGone, SourceError
 from deltaic.store import rs
 from deltaic.store.commit import Commit, parse_commit
-from deltaic.store.gone import is_nothing_there
+from deltaic.store.gone import is_history_gone, is_nothing_there
 from deltaic.store.table import (
     NOT_DELTA,
     SMALL_FILE,
@@ -86,7 +86,11 @@ class LocalReader:
             raise
         except Exception as error:
             self.newest()  # no table at all is another error than a lost version
-            raise _gone(self._ref, version, error) from error
+            if is_history_gone(error):
+                raise _gone(self._ref, version, error) from error
+            hint = "RESTORE the table to a version before it. A view can be made anew: deltaic repair."
+            what = f"{self._ref.name}: version {version} cannot be read ({first_line(error)})"
+            raise SourceError(what, hint=hint) from error
 
     def statistics(self, paths: Sequence[str], version: int) -> dict[str, Statistics]:
         try:

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -196,9 +197,18 @@ def _removed(entry: Entry, now: int) -> dict[str, Any]:
 
 
 def _marked(entry: Entry, vector: Mapping[str, Any]) -> dict[str, Any]:
-    """Ranges of values stay true of fewer rows, but are no longer tight."""
-    stats = json.dumps({**json.loads(entry["stats"]), "tightBounds": False}, separators=(",", ":"))
-    return {**entry, "dataChange": True, "stats": stats, "deletionVector": vector}
+    """Ranges of values stay true of fewer rows, but are no longer tight. An end that Python would round, as it stands
+    there of a wide DECIMAL, is left out: Spark would pass over a file that has the row."""
+    stats: dict[str, Any] = {**json.loads(entry["stats"], parse_float=_exactly), "tightBounds": False}
+    for ends in ("minValues", "maxValues"):
+        stats[ends] = {name: value for name, value in stats.get(ends, {}).items() if value is not None}
+    told = json.dumps(stats, separators=(",", ":"))
+    return {**entry, "dataChange": True, "stats": told, "deletionVector": vector}
+
+
+def _exactly(digits: str) -> float | None:
+    number = float(digits)
+    return number if Decimal(digits) == Decimal(repr(number)) else None
 
 
 def _added(new: NewFile, now: int) -> dict[str, Any]:

@@ -249,7 +249,8 @@ class OwnTable:
                     if told is error:
                         raise
                     raise told from error
-                # what failed came after the commit: a connection, or housekeeping
+                # what failed came after the commit: a connection, or housekeeping; unless it is wrong in itself
+                self.log.snapshot(made.version)
             return self._own_commit(progress, before)
 
     def next_refresh(self) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ _KINDS = {
     "string": pa.string(),
     "date": pa.date32(),
 }
+WRITTEN_ALIKE = frozenset({*_KINDS, "boolean"})
+"""Types of partition columns of which delta-rs and Spark write and read the same texts. Of the others delta-rs writes
+-1.50 as '-1.-50', an instant without its zone, and bytes as the text of their escapes."""
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 Texts = Mapping[str, str | None]
@@ -40,6 +44,12 @@ def why_not(path: str, snapshot: Snapshot) -> str | None:
     except (pa.ArrowInvalid, HistoryGone) as problem:  # a date after 9999, or a log of a form that is not known here
         return f"partitions whose values are not known here: {problem}"
     return None
+
+
+def told_otherwise(fields: Iterable[Mapping[str, Any]], partitioned: Container[str]) -> str | None:
+    """Which of these is a partition column whose values delta-rs and Spark do not tell alike; None if none is."""
+    odd = (field for field in fields if field["name"] in partitioned and field["type"] not in WRITTEN_ALIKE)
+    return next((f"partitions by a column of type {field['type']}" for field in odd), None)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import ConcurrentRefresh
 from deltaic.plan.program import OP
-from deltaic.store import rs
+from deltaic.store import partitions, rs
 from deltaic.store.arrow import conform
 from deltaic.store.table import Snapshot, physical_name
 
@@ -68,7 +68,7 @@ def why_not_table(path: str | None, snapshot: Snapshot, known: frozenset[str] = 
         return "generated columns"
     if any("." in physical_name(field) for field in snapshot.fields):
         return "a column whose name in the files has a dot"
-    return None
+    return partitions.told_otherwise(snapshot.fields, snapshot.partition_columns)
 
 
 def why_not_artifact(path: str, artifact: pa.Table, key: Sequence[str]) -> str | None:

@@ -19,6 +19,7 @@ from deltaic.errors import SourceError
 from deltaic.plan.steps import STATE_ROWS
 from deltaic.store import rs
 from deltaic.store.log import Log
+from deltaic.store.partitions import told_otherwise
 from deltaic.store.table import TableRef
 
 STATE_BYTES = 16_000_000
@@ -51,7 +52,8 @@ def why_no_rs_state(
     fields = [field for field in snapshot.fields if field["name"] in columns]
     if not fields:
         return "no column is wanted, only how many rows there are"
-    return rs.why_no_values(path, fields, lambda: _files(path, version))
+    odd = told_otherwise(fields, snapshot.partition_columns)
+    return odd or rs.why_no_values(path, fields, lambda: _files(path, version))
 
 
 def why_no_rs_difference(log: Log, version: int, columns: Sequence[str]) -> str | None:

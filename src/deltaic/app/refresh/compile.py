@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 from sqlglot import exp
 
 from deltaic.algebra.keys import Declared, Reference, keys
-from deltaic.algebra.nodes import RESERVED, Node, Scan
+from deltaic.algebra.nodes import Node, Scan
 from deltaic.algebra.prune import prune
 from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_deep
@@ -21,6 +21,7 @@ from deltaic.algebra.trees import sources as sources_of
 from deltaic.algebra.trees import walk
 from deltaic.app.catalogs.catalog import Catalog
 from deltaic.app.catalogs.live import LiveTable
+from deltaic.app.refresh.columns import is_collated, with_columns
 from deltaic.app.refresh.own_text import over
 from deltaic.app.refresh.recursive_text import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.refresh.sources import Source, SourceCatalog, UniqueOf
@@ -35,7 +36,6 @@ from deltaic.errors import (
     ParseError,
     Position,
     SourceError,
-    TypeNotStorable,
     UnsupportedError,
 )
 from deltaic.plan.choose import choose
@@ -122,7 +122,7 @@ def _compiled(definition: Definition, world: SourceCatalog, *, use_rs: bool) -> 
     schema = _schema(text, places, recursion, world)
     if definition.full_name.lower() in world.sources:
         raise DependencyError(f"{definition.full_name} cannot read itself")
-    definition = _named(definition, schema)
+    definition = with_columns(definition, schema)
     declared = declared_keys(definition, world.sources)
     references = declared_references(definition, world.sources)
     for name in definition.intervals:
@@ -394,45 +394,6 @@ def _no_source(parts: tuple[str, ...], at: Position, world: SourceCatalog) -> De
         hint = "Store it as a Delta table, or make it a materialized view."
         return SourceError(f"{name} is not a Delta table or a materialized view", at=at, hint=hint)
     return NameProblem(f"there is no table or view {name}", at=at)
-
-
-def _named(definition: Definition, schema: StructType) -> Definition:
-    """The definition with its column names, all of which Delta can store."""
-    names = definition.given or tuple(f.name for f in schema.fields)
-    if len(names) != len(schema.fields):
-        raise NameProblem(f"{len(names)} column names are given for {len(schema.fields)} columns")
-    seen: set[str] = set()
-    for name, column in zip(names, schema.fields, strict=True):
-        if name.lower() in seen:
-            raise NameProblem(f"the column {name} stands twice in the result", hint="Give each column an alias.")
-        if name.lower().startswith(RESERVED):
-            raise NameProblem(f"the column {name} begins with {RESERVED}, which is Deltaic's own")
-        seen.add(name.lower())
-        _check_storable(name, column.dataType)
-    for name in (*definition.partitioned_by, *definition.clustered_by):
-        if name.lower() not in seen:
-            raise NameProblem(f"the view has no column {name} to be laid out by")
-    return replace(definition, columns=names)
-
-
-def is_collated(kind: DataType) -> bool:
-    """Delta takes the default collation too for one, where it was asked for by its name."""
-    return "collat" in kind.simpleString() or "collat" in kind.json()
-
-
-_NOT_STORED = ("void", "time", "geometry", "geography")
-
-
-def _check_storable(name: str, kind: DataType) -> None:
-    inner = [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
-    inner += [field.dataType for field in kind.fields] if isinstance(kind, StructType) else []
-    for part in inner:
-        _check_storable(name, part)
-    word = kind.typeName()
-    if "interval" in word or word in _NOT_STORED or is_collated(kind):
-        raise TypeNotStorable(
-            f"column {name} is of type {kind.simpleString()}, which Delta cannot store", hint="CAST it to another type."
-        )
 
 
 def pinned_text(compiled: Compiled, reads: Mapping[str, SourceRead]) -> str:

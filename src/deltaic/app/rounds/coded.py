@@ -24,7 +24,9 @@ NULL = -(2**63)
 MOST = 20_000_000
 """A relation of more rows than this is Spark's."""
 
-_COMPARED = re.compile(r"tinyint|smallint|int|bigint|double|boolean|date|string|timestamp|timestamp_ntz|decimal\(.*\)")
+_COMPARED = re.compile(
+    r"tinyint|smallint|int|bigint|double|boolean|date|string|timestamp_ltz|timestamp_ntz|decimal\(.*\)"
+)
 _PAIR = 2
 _ROW = "__deltaic_row"
 

@@ -16,11 +16,11 @@ from deltaic.app.refresh.sources import SourceCatalog
 from deltaic.app.statements.altering import altered_definition
 from deltaic.app.statements.making import new_definition
 from deltaic.app.values.definition import Definition
+from deltaic.app.values.texts import text_in
 from deltaic.errors import (
     ComputeError,
     DatalogError,
     DeltaicError,
-    MissingError,
     NameProblem,
     ParseError,
     TypeNotStorable,
@@ -37,18 +37,9 @@ from deltaic.sql.statements import AlterView, CreateView
 def program_in(text_or_path: str | os.PathLike[str]) -> str:
     """The text of a program, which may be in a file."""
     if not isinstance(text_or_path, str):
-        return _read(Path(text_or_path))
+        return text_in(Path(text_or_path))
     named = text_or_path.endswith(".dl") and "\n" not in text_or_path
-    return _read(Path(text_or_path)) if named else text_or_path
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except OSError as problem:
-        raise MissingError(f"{file} cannot be read: {problem.strerror}") from None
-    except UnicodeDecodeError as problem:
-        raise ParseError(f"{file} is not a text in UTF-8: {problem.reason}, {problem.start} bytes in") from None
+    return text_in(Path(text_or_path)) if named else text_or_path
 
 
 FromProgram = TypeVar("FromProgram", CreateView, AlterView)
@@ -60,7 +51,7 @@ def with_query(engine: Engine, statement: FromProgram) -> FromProgram:
         return statement
     there = isinstance(statement, AlterView)
     old = engine.catalog.definition(*engine.catalog.qualified(statement.name)) if there else None
-    text = _read(Path(statement.program))
+    text = text_in(Path(statement.program))
     try:
         query = _query_of(engine, text, statement.name[-1], old)
     except DeltaicError as problem:

@@ -111,13 +111,14 @@ class TableStatements:
     def create(self, statement: CreateTable) -> DataFrame:
         if is_elsewhere(statement.name):
             return self.spark(statement.before + statement.after)
+        sql = statement.before + statement.after
+        if path_source(statement.name) is not None:
+            return self.spark(sql)
         schema, name = self._place(statement.name)
-        if path_source(statement.name) is None:
-            check_name(schema, "a schema")
-            check_name(name, "a table")
+        check_name(schema, "a schema")
+        check_name(name, "a table")
         if self.catalog.is_view_name(schema, name):
             raise ExistsError(f"{schema}.{name} is already a materialized view")
-        sql = statement.before + statement.after
         if not isinstance(self.catalog, LocalCatalog):
             return self.spark(sql)
         with self.engine.lock():

@@ -11,6 +11,7 @@ import typer
 from deltaic.app.terminal import care_commands, printing
 from deltaic.app.terminal.failure import ExitCode, told
 from deltaic.app.terminal.options import HERE, JsonOption, WarehouseOption, announce, opened
+from deltaic.app.values.texts import text_in, text_piped_in
 
 if TYPE_CHECKING:
     from deltaic.app.values.report import Report
@@ -86,8 +87,8 @@ def sql(
     json: JsonOption = False,
 ) -> None:
     """Run Spark SQL and the MATERIALIZED VIEW statements."""
-    text = _text_of(statement, file)
     with told(json):
+        text = _text_of(statement, file)
         from deltaic.spark.result import fetched
         from deltaic.sql.parse_statement import split_statements
 
@@ -111,11 +112,11 @@ def _text_of(statement: str | None, file: Path | None) -> str:
     if statement not in (None, "-"):
         text = statement or ""
     elif file is not None and str(file) != "-":
-        text = file.read_text(encoding="utf-8")
+        text = text_in(file)
     elif statement is None and file is None and sys.stdin.isatty():
         raise typer.BadParameter("give a statement, --file PATH, or pipe statements in")
     else:
-        text = sys.stdin.read()
+        text = text_piped_in()
     if not text.strip():
         raise typer.BadParameter("there is no statement in the text")
     return text
@@ -150,7 +151,7 @@ def datalog(
 ) -> None:
     """Make a view of each derived predicate that a Datalog program asks for."""
     with told(json), opened(warehouse) as wh:
-        views = wh.datalog(sys.stdin.read() if str(file) == "-" else file)
+        views = wh.datalog(text_piped_in() if str(file) == "-" else file)
         if json:
             printing.print_json({"views": views})
         else:

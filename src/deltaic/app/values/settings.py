@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,6 @@ def _number(key: str, value: str, kind: type[int] | type[float]) -> int | float:
         number: int | float = kind(value)
     except ValueError:
         number = -1
-    if not number >= 0:
-        raise ConfigurationError(f"{key} = {value!r} is not a number, 0 or more")
+    if not 0 <= number < math.inf:
+        raise ConfigurationError(f"{key} = {value!r} is not a {'whole ' if kind is int else ''}number, 0 or more")
     return number
