@@ -200,6 +200,16 @@ def test_sql_as_json_keeps_values(on: Run) -> None:
     assert result["rows"] == [[*expected, "nan", None, True, 9007199254740993, 'q"\n', 1]]
 
 
+def test_sql_reads_files_as_people_write_them(on: Run, tmp_path: Path) -> None:
+    file = tmp_path / "of windows.sql"
+    file.write_bytes("SELECT 'ü' AS a;\r\nSELECT 2 AS b".encode("utf-8-sig"))
+    assert [result["rows"] for result in parsed(on("sql", "--json", "--file", str(file)))] == [[["ü"]], [[2]]]
+    file.write_bytes("SELECT 'ü' AS a".encode("latin-1"))
+    told = on("sql", "--json", "--file", str(file))
+    assert told.exit_code == 1
+    assert json.loads(told.stderr)["error"] == "PARSE"
+
+
 def test_sql_takes_several_statements_from_stdin(on: Run) -> None:
     results = parsed(on("sql", "--json", stdin="SELECT 1 AS a; ;\nSELECT ';' AS b;"))
     assert [(r["statement"], r["rows"]) for r in results] == [("SELECT 1 AS a", [[1]]), ("SELECT ';' AS b", [[";"]])]

@@ -21,7 +21,7 @@ from deltaic.app.pipeline.service import Service
 from deltaic.app.rolling.clock import Clock
 from deltaic.app.rolling.kept import KeptDelta
 from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, NameProblem, NotIncremental, TimeError
-from tests.e2e.conftest import rows
+from tests.e2e.conftest import Kept, rows
 from tests.lab.oracle import difference
 
 TABLES = """
@@ -173,6 +173,30 @@ def test_refresh_as_of(wh: Warehouse) -> None:
         recorded.check(name, later[-1])
     with pytest.raises(NotIncremental, match="outer joins"):
         wh.propagate("padded")
+
+
+def test_where_a_timestamp_is_another_type_to_sql(wh: Warehouse) -> None:
+    """What Spark calls a timestamp is TIMESTAMP_LTZ, whatever TIMESTAMP means in the session's texts."""
+    wh.script(
+        "SET spark.sql.session.timeZone = Europe/Berlin; SET spark.sql.timestampType = TIMESTAMP_NTZ;"
+        "CREATE TABLE at (k INT, t TIMESTAMP_LTZ); INSERT INTO at VALUES (1, '2024-01-01 12:00:00'), (2, NULL)"
+    )
+    kept = [
+        Kept(wh, "latest", "SELECT k, max(t) AS t FROM at GROUP BY k"),
+        Kept(wh, "either", "SELECT t FROM at UNION ALL SELECT CAST('2024-03-31 02:30:00' AS TIMESTAMP) FROM at"),
+    ]
+    wh.sql(
+        "CREATE MATERIALIZED VIEW reached AS WITH RECURSIVE r (k, t) AS"
+        " (SELECT k, t FROM at UNION SELECT k - 1, t FROM r WHERE k > 0) SELECT k, t FROM r"
+    )
+    wh.sql("INSERT INTO at VALUES (1, '2024-07-01 12:00:00'), (3, '2024-10-27 02:30:00')")
+    for view in kept:
+        wh.propagate(view.name)
+        wh.apply(view.name)
+        view.check()
+    wh.refresh("reached")
+    by_hand = rows(wh, "SELECT DISTINCT k - d, t FROM at LATERAL VIEW explode(sequence(0, k)) AS d")
+    assert difference(by_hand, rows(wh, "SELECT * FROM reached")) is None
 
 
 def test_times_that_are_none(wh: Warehouse) -> None:

@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deltaic import Warehouse
@@ -137,6 +139,29 @@ def test_a_table_without_a_feed_is_compared_by_files(wh: Warehouse) -> None:
             view.refresh()
     feed = rows(wh, "SHOW TBLPROPERTIES s ('delta.enableChangeDataFeed')")
     assert feed[0][1] == "false", "the feed is the user's to switch on"
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("layout", ["folders", "one folder"])
+def test_files_whose_names_do_not_tell_them(wh: Warehouse, tmp_path: Path, layout: str) -> None:
+    """As Hive names them, one name in every partition; and names that Spark shows otherwise than the log."""
+    place = tmp_path / "t"
+    for p in (1, 2, 3):
+        folder, name = (place / f"p={p}.0", "000000_0") if layout == "folders" else (place, f"my data {p}.parquet")
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": pa.array([p, p, 10 - p], pa.int32())}), folder / name)
+    partitions = "PARTITIONED BY (p DOUBLE)" if layout == "folders" else ""
+    wh.sql(f"CONVERT TO DELTA parquet.`{place}` {partitions}")
+    wh.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    wh.engine.use_rs = False
+    view = Kept(wh, "v", f"SELECT * FROM delta.`{place}`")
+    for change in (
+        f"DELETE FROM delta.`{place}` WHERE id = 1",
+        f"INSERT INTO delta.`{place}` SELECT * FROM delta.`{place}` WHERE id = 3",
+        f"UPDATE delta.`{place}` SET id = 5 WHERE id IN (7, 9)",
+    ):
+        wh.sql(change)
+        view.refresh()
 
 
 def test_what_the_log_and_its_reader_do_not_tell(wh: Warehouse) -> None:

@@ -3,6 +3,7 @@ vectors of Spark's, after OPTIMIZE."""
 
 from __future__ import annotations
 
+import json
 import random
 from datetime import date
 from pathlib import Path
@@ -164,3 +165,19 @@ def test_vectors(tmp_path: Path) -> None:
     (tmp_path / made.file).write_bytes(bytes(damaged))
     with pytest.raises(ValueError, match="damaged"):
         read_vector(str(tmp_path), made.descriptions[0])
+
+
+def test_ranges_of_wide_decimals_stay_exact(spark: SparkSession, tmp_path: Path) -> None:
+    """Rounded to a DOUBLE, the smallest value of the file is larger than it is, and Spark would pass over its row."""
+    ref = table_at(tmp_path / "t")
+    digits = "CAST(12345678901234567.89 AS DECIMAL(38, 2))"
+    query = f"SELECT CAST(id AS INT) AS id, {digits} + id AS d, CAST(id AS DECIMAL(9, 2)) / 4 AS e FROM range(100)"
+    spark.sql(create_sql(ref.relation, f"SELECT /*+ REPARTITION(1) */ * FROM ({query})"))
+    for number in (1, 2, 3):
+        found = marks.find(str(ref.path), Log(ref).snapshot(), pa.table({"id": pa.array([number], pa.int32())}))
+        marks.apply(str(ref.path), found, [], Transaction("deltaic", number, "{}"))
+        if number == 2:
+            checkpoint(OwnTable(ref), 1)
+        assert spark.sql(f"SELECT id FROM {ref.relation} WHERE d = {digits}").collect() == [(0,)]
+    kept = json.loads(entries_of(str(ref.path), Log(ref).version())[0]["stats"])
+    assert (kept["minValues"]["e"], kept["maxValues"]["e"]) == (0, 24.75)
