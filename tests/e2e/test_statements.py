@@ -282,3 +282,14 @@ def test_names_that_another_process_made(wh: Warehouse, tmp_path: Path) -> None:
     write_deltalake(tmp_path / "wh" / "default" / "t", pa.table({"k": pa.array([7], pa.int32())}), mode="append")
     assert report_of(wh, "v").mode == "incremental"
     assert sorted(rows(wh, "SELECT * FROM v")) == [(1,), (7,)]
+
+
+@pytest.mark.local
+def test_tables_by_their_folders(wh: Warehouse, tmp_path: Path) -> None:
+    place = f"delta.`{tmp_path / 'over there'}`"
+    wh.sql(f"CREATE TABLE {place} (k INT)")
+    wh.sql(f"INSERT INTO {place} VALUES (1), (2)")
+    wh.sql(f"CREATE MATERIALIZED VIEW v AS SELECT k FROM {place} WHERE k > 1")
+    assert rows(wh, "SELECT * FROM v") == [(2,)]
+    with pytest.raises(DependencyError):
+        wh.sql(f"DROP TABLE {place}")

@@ -35,10 +35,12 @@ RETRY_AFTER = 30.0
 
 @dataclass(frozen=True)
 class Waiting:
-    """What of a view's sources is not in it yet: how many commits, and when the oldest was made (milliseconds)."""
+    """What of a view's sources is not in it yet: how many commits, and when the oldest was made (milliseconds); and
+    whether one of them is gone."""
 
     commits: int
     since: int | None
+    lost: bool = False
 
     def lag(self, now: float) -> float:
         """Seconds that the view is behind."""
@@ -49,9 +51,11 @@ def waiting(engine: Engine, definition: Definition) -> Waiting:
     """As the logs tell it; commits that changed no rows do not count."""
     last = engine.last_progress(definition)
     found: list[int] = []
+    lost = False
     for key, state in last.sources.items() if last else ():
         now = engine.source_log(key)
         if now is None:
+            lost = True
             continue
         log, newest = now
         if newest < state.version or log.snapshot(newest).table_id != state.table_id or not state.is_of(log):
@@ -65,7 +69,7 @@ def waiting(engine: Engine, definition: Definition) -> Waiting:
         if engine.live(key) is not None:
             commits = grown(commits)
         found.extend(commit.timestamp or 0 for commit in commits if commit.data_change)
-    return Waiting(len(found), min(found, default=None))
+    return Waiting(len(found), min(found, default=None), lost)
 
 
 class Service:
@@ -128,6 +132,9 @@ class Service:
     def work(self, definition: Definition, target: float) -> Iterator[Report]:
         self.engine.capture(definition)
         behind = waiting(self.engine, definition)
+        if behind.lost:
+            yield Refresher(self.engine).refresh(definition, full=False)  # it says what is not there
+            return
         if not behind.commits:
             return
         due = self.is_due(definition, behind, target)
