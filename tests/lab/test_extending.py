@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deltaic.algebra import printer, prune, stability
+from deltaic.algebra.expr import col
 from deltaic.algebra.nodes import Field, Node, Scan, _Node
 from deltaic.algebra.reasons import Reason
 from deltaic.algebra.trees import walk, with_leaves
@@ -46,6 +47,7 @@ PLACES: dict[str, Any] = {
     "label": lambda node: f"Repeat {node.times}",
     "prune": lambda node, needed: replace(node, input=prune._prune(node.input, needed | {node.times})),
     "stability": lambda node, judge=stability._is_unstable: stability.unstable_columns(node.input, judge),
+    "deciding": lambda node: (col(node.times),),
     "select": lambda self, node: (
         f"SELECT {render._names(node.columns)} FROM {self.nested(node.input)}"
         f" JOIN (VALUES (1), (2), (3)) AS n(n_) ON n_ <= `{node.times}`"
@@ -57,6 +59,7 @@ DISPATCHES: dict[str, Any] = {
     "label": printer.label,
     "prune": prune._prune,
     "stability": stability.unstable_columns,
+    "deciding": stability.deciding,
     "select": vars(render._Renderer)["select"].dispatcher,
     "delta": vars(Derivation)["_delta"].dispatcher,
 }
@@ -132,6 +135,7 @@ def test_a_place_that_was_not_taught_says_so() -> None:
         printer.label,
         prune.prune,
         stability.unstable_columns,
+        stability.deciding,
         lambda node: render.render(node, str),
         Derivation(frozenset({"r"})).delta,
     ]
