@@ -26,9 +26,9 @@ from deltaic.algebra.nodes import (
     Scan,
     State,
     UnionAll,
-    Values,
     Window,
 )
+from deltaic.algebra.trees import with_inputs
 
 LARGE, FEW, SHARE = 20_000, 10_000, 0.1
 """A table of so many rows is read near the keys that it is joined by, where these are thought to be few, or at most
@@ -50,17 +50,13 @@ class Narrowing:
 
     def of(self, node: Node) -> Node:
         """The tree, its scans near what the bindings in it ask of them."""
-        match node:
-            case Scan() | Ref() | Values():
-                return node
+        below = with_inputs(node, self.of)
+        match below:
             case Join():
-                return self._joined(replace(node, left=self.of(node.left), right=self.of(node.right)))
+                return self._joined(below)
             case Apply():
-                found = replace(node, input=self.of(node.input), body=self.of(node.body))
-                return replace(found, body=self._beside(found.body, found.input, found.on))
-            case UnionAll():
-                return replace(node, branches=tuple(self.of(branch) for branch in node.branches))
-        return replace(node, input=self.of(node.input))
+                return replace(below, body=self._beside(below.body, below.input, below.on))
+        return below
 
     def _joined(self, node: Join) -> Join:
         if node.kind is JoinKind.FULL:
