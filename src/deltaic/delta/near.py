@@ -55,20 +55,20 @@ class Narrowing:
             case Join():
                 return self._joined(below)
             case Apply():
-                return replace(below, body=self._beside(below.body, below.input, below.on))
+                return replace(below, body=self.beside(below.body, below.input, [below.on]))
         return below
 
     def _joined(self, node: Join) -> Join:
         if node.kind is JoinKind.FULL:
             return node
-        right = self._beside(node.right, node.left, node.on)
+        right = self.beside(node.right, node.left, [node.on])
         if node.kind in (JoinKind.INNER, JoinKind.SEMI):
-            return replace(node, left=self._beside(node.left, node.right, node.on), right=right)
+            return replace(node, left=self.beside(node.left, node.right, [node.on]), right=right)
         return replace(node, right=right)
 
-    def _beside(self, node: Node, other: Node, on: Expr | None) -> Node:
-        """`node`, of which only rows matter that meet one of `other`."""
-        for one, two, safe in equal_pairs(on):
+    def beside(self, node: Node, other: Node, conditions: Iterable[Expr | None]) -> Node:
+        """`node`, of which only rows matter that meet one of `other`; itself if it gains nothing."""
+        for one, two, safe in (pair for condition in conditions for pair in equal_pairs(condition)):
             here, there = (one, two) if one in node.columns else (two, one)
             if here not in node.columns or there not in other.columns:
                 continue
