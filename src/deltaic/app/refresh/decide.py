@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 _STAYS = "The view stays as it was. Bring back what it reads, or change its query: ALTER MATERIALIZED VIEW ... AS."
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """What a refresh will do. Explain prints it, `execute` walks it."""
+    """What a refresh will do. Explain prints it, `execute` walks it; where it cannot be done, there is another."""
 
     definition: Definition
     compiled: Compiled | None
