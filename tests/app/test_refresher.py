@@ -15,7 +15,7 @@ from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.values.definition import Definition
 from deltaic.errors import NotIncremental
 from deltaic.plan.cost import Learnt, Predicted
-from deltaic.plan.steps import WriteView
+from deltaic.plan.steps import Write, WriteView
 from deltaic.sql.statements import Policy
 from deltaic.store.progress import Progress
 
@@ -39,7 +39,7 @@ def refresher(monkeypatch: pytest.MonkeyPatch, step: WriteView) -> Refresher:
 
 
 def test_a_recompute_does_not_tell_what_the_other_way_was_chosen_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = WriteView("recompute", "INSERT OVERWRITE", whole=True)
+    step = WriteView("recompute", "INSERT OVERWRITE", kind=Write.OVERWRITE)
     plan = refresher(monkeypatch, step).fall_back(incremental(), GONE)
     assert (plan.mode, plan.technique, plan.reasons, plan.steps) == ("full", "recompute", (GONE,), [step])
     assert (plan.choice, plan.known, plan.writer, plan.properties) == (None, None, "spark", {"a": "b"})
@@ -49,7 +49,7 @@ def test_a_recompute_does_not_tell_what_the_other_way_was_chosen_by(monkeypatch:
 
 
 def test_a_recompute_that_makes_the_table_anew_is_not_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = refresher(monkeypatch, WriteView("anew", "CREATE OR REPLACE TABLE", whole=True)).fall_back(
+    plan = refresher(monkeypatch, WriteView("anew", "CREATE OR REPLACE TABLE", kind=Write.ANEW)).fall_back(
         incremental(), GONE
     )
     assert plan.progress is not None

@@ -39,7 +39,7 @@ from deltaic.plan.kept import Body
 from deltaic.plan.program import ARTIFACT, OP
 from deltaic.plan.refreshing import known_of, propagation_steps
 from deltaic.plan.rolling import Rolling, Span, Term
-from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView
+from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, Write, WriteView
 from deltaic.spark.telling import told_of
 from deltaic.store.change import plan_change
 from deltaic.store.log import Log
@@ -299,7 +299,7 @@ class Propagator:
         known = known_of(following.reads, StoredView("", None, {}))
         steps = propagation_steps(following.body, following.reads, known, following.sign)
         columns = [*(f.name for f in following.body.columns), WEIGHT, TIME]
-        write = WriteView("append to the kept delta", kept.table.append_sql(ARTIFACT, columns))
+        write = WriteView("append to the kept delta", kept.table.append_sql(ARTIFACT, columns), kind=Write.APPEND)
         paths = {s.ref.path or s.ref.relation: key for key, s in self.compiled.sources.items()}
         return Plan(
             self.definition, self.compiled, "incremental", following.technique, (), following.reads, [*steps, write],
