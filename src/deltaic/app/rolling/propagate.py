@@ -185,7 +185,7 @@ class Propagator:
             upto, total = unit.time, total + rows
         reads = {key: self.changed(key, key, Span(after, upto)) for key in self.compiled.sources}
         done = replace(rolling, forward=(kept.mark,) * len(rolling.forward), lists=((),) * len(rolling.lists))
-        return Next(finished(done.propagated(upto)), reads, body, self.compiled.sources)
+        return Next(done.at_once(upto), reads, body, self.compiled.sources)
 
     # an interval of its own for each source
 
@@ -311,13 +311,6 @@ def relations_of(body: Body) -> int:
     """How many sources a propagation has forward marks of."""
     found = apart(body.node)
     return len(found[1]) if found else len(set(sources(body.node)))
-
-
-def finished(rolling: Rolling) -> Rolling:
-    """After a step over sources that are read at the times wanted, all of whose terms are one query."""
-    while rolling.pending:
-        rolling = rolling.compensated(rolling.pending[0].at_least)
-    return rolling
 
 
 class Propagating(Run):
