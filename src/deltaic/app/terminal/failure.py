@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    OK = 0
+    """Besides 0, done, and 2, wrong usage, which typer ends with."""
+
     FAILED = 1
-    USAGE = 2
     REFUSED = 3
     LOST = 4
     DIFFERS = 5
