@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
@@ -105,7 +106,7 @@ def test_the_help_names_the_commands_and_the_exit_codes() -> None:
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
-    assert done.exit_code == ExitCode.USAGE
+    assert done.exit_code == 2
     assert done.stderr
     assert not done.stdout
 
@@ -127,6 +128,10 @@ def test_each_error_has_its_exit_code() -> None:
     assert failure_of(ConcurrentRefresh("late")).exit_code.value == 4
     assert failure_of(NameProblem("what")).exit_code.value == 1
     assert failure_of(PermissionError(13, "Permission denied", "/x")).error == "SYSTEM"
+    text = "Division by zero. SQLSTATE: 22012 (line 1, pos 7)\n== SQL ==\nSELECT 1 / 0"
+    spark = failure_of(PySparkException(text, errorClass="DIVIDE_BY_ZERO", messageParameters={}))
+    assert (spark.error, spark.message) == ("DIVIDE_BY_ZERO", "Division by zero.")
+    assert (spark.line, spark.column, spark.is_bug) == (1, 8, False)
     bug = failure_of(ZeroDivisionError("x"))
     assert bug.is_bug
     assert "bug in Deltaic" in bug.as_text()

@@ -7,6 +7,7 @@ import pytest
 
 from deltaic.app.values.definition import PROPERTY, Definition
 from deltaic.app.values.names import check_name
+from deltaic.app.values.properties import checked_properties
 from deltaic.errors import ConfigurationError, NameProblem
 from deltaic.store.commit import MARKER, parse_commit
 from deltaic.store.progress import Progress, SourceState
@@ -140,8 +141,6 @@ def test_names_that_are_taken(name: str) -> None:
 
 
 def test_the_property_is_not_set_by_hand() -> None:
-    from deltaic.app.values.definition import checked_properties
-
     with pytest.raises(ConfigurationError):
         checked_properties({PROPERTY: GOOD.to_json()})
     with pytest.raises(ConfigurationError):

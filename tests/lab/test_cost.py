@@ -53,6 +53,7 @@ def test_equalities() -> None:
         ("a", "b"),
         ("c", "d"),
     ]
+    assert equalities(join_parts("((", col("a"), ") = (", col("b"), "))")) == [("a", "b")]
     for other in (" OR ", " AND NOT ", " + ", " <=> "):
         assert equalities(join_parts(equal("a", "b"), other, equal("c", "d"))) is None
     assert equalities(join_parts("NOT (", equal("a", "b"), ")")) is None

@@ -1,6 +1,7 @@
-"""An operator that Deltaic does not have, taught to it in the places that docs/extending.md names, and in no others.
+"""Operators that Deltaic does not have, taught to it in the places that docs/extending.md names, and in no others.
 
 `Repeat` gives each row as often as one of its columns says, three times at most. Its law: d(repeat E) = repeat dE.
+`Both` gives the rows of two relations, in the columns of the first. Its law: d(A both B) = dA both dB.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from deltaic.algebra import printer, prune, stability
-from deltaic.algebra.nodes import Field, Node, Scan, _Node
+from deltaic.algebra.expr import col
+from deltaic.algebra.nodes import WEIGHT_FIELD, Field, Item, Node, Operator, Project, Scan
 from deltaic.algebra.reasons import Reason
-from deltaic.algebra.trees import walk, with_leaves
-from deltaic.delta.rules import Derivation
+from deltaic.algebra.trees import pass_through, walk, with_leaves
+from deltaic.delta.rules import Derivation, ordered, sum_of
 from deltaic.plan.choose import choose
 from deltaic.sql import render
 from tests.lab.case import Case, Column, Table, Type, View, identifier
@@ -26,7 +28,7 @@ from tests.lab.test_views import moved
 
 
 @dataclass(frozen=True)
-class Repeat(_Node):
+class Repeat(Operator):
     input: Node
     times: str
 
@@ -42,28 +44,72 @@ class Repeat(_Node):
         return (self.input,)
 
 
-PLACES: dict[str, Any] = {
+@dataclass(frozen=True)
+class Both(Operator):
+    first: Node
+    second: Node
+
+    @property
+    def schema(self) -> tuple[Field, ...]:
+        return self.first.schema
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.first, self.second)
+
+
+def unstable_of_both(node: Both, judge: stability.Judge = stability._is_unstable) -> frozenset[str]:
+    second = stability.unstable_columns(node.second, judge)
+    below = {own for own, other in zip(node.columns, node.second.columns, strict=True) if other in second}
+    return stability.unstable_columns(node.first, judge) | below
+
+
+def delta_both(self: Derivation, node: Both) -> Node | None:
+    first, second = self.delta(node.first), self.delta(node.second)
+    terms = [] if first is None else [first]
+    if second is not None:
+        pairs = zip(node.schema, node.second.columns, strict=True)
+        items = (Item(own.name, col(name), own.type, own.nullable) for own, name in pairs)
+        terms.append(Project(second, (*items, pass_through(WEIGHT_FIELD))))
+    return sum_of([ordered(term, node.columns) for term in terms])
+
+
+DISPATCHES: dict[str, Any] = {
+    "label": printer.label,
+    "prune": prune._prune,
+    "stability": stability.unstable_columns,
+    "deciding": stability.deciding,
+    "select": vars(render._Renderer)["select"].dispatcher,
+    "delta": vars(Derivation)["_delta"].dispatcher,
+}
+"""All total dispatches over nodes."""
+REPEAT: dict[str, Any] = {
     "label": lambda node: f"Repeat {node.times}",
     "prune": lambda node, needed: replace(node, input=prune._prune(node.input, needed | {node.times})),
     "stability": lambda node, judge=stability._is_unstable: stability.unstable_columns(node.input, judge),
+    "deciding": lambda node: (col(node.times),),
     "select": lambda self, node: (
         f"SELECT {render._names(node.columns)} FROM {self.nested(node.input)}"
         f" JOIN (VALUES (1), (2), (3)) AS n(n_) ON n_ <= `{node.times}`"
     ),
     "delta": lambda self, node: (below := self.delta(node.input)) and Repeat(below, node.times),
 }
-"""A case for each total dispatch over nodes."""
-DISPATCHES: dict[str, Any] = {
-    "label": printer.label,
-    "prune": prune._prune,
-    "stability": stability.unstable_columns,
-    "select": vars(render._Renderer)["select"].dispatcher,
-    "delta": vars(Derivation)["_delta"].dispatcher,
+BOTH: dict[str, Any] = {
+    "label": lambda _node: "Both",
+    "prune": lambda node, _needed: Both(prune.prune(node.first), prune.prune(node.second)),
+    "stability": unstable_of_both,
+    "deciding": lambda _node: (),
+    "select": lambda self, node: (
+        f"SELECT {render._names(node.columns)} FROM {self.nested(node.first)}"
+        f" UNION ALL SELECT {render._names(node.second.columns)} FROM {self.nested(node.second)}"
+    ),
+    "delta": delta_both,
 }
 
 
 for place, dispatch in DISPATCHES.items():
-    dispatch.register(Repeat, PLACES[place])
+    dispatch.register(Repeat, REPEAT[place])
+    dispatch.register(Both, BOTH[place])
 
 
 TABLES = (
@@ -92,15 +138,30 @@ def repeated(node: Node) -> Node:
     return with_leaves(node, turn)
 
 
+def doubled(node: Node) -> Node:
+    """What a tree is if every row of r stands there twice."""
+
+    def turn(leaf: Node) -> Node:
+        if not isinstance(leaf, Scan) or leaf.source != "r":
+            return leaf
+        again = (replace(c, field=replace(c.field, name=f"{c.field.name}_again")) for c in leaf.scanned)
+        return Both(leaf, replace(leaf, scanned=tuple(again)))  # type: ignore[return-value]
+
+    return with_leaves(node, turn)
+
+
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_new_operator_is_kept_like_any_other(duck: Duck, query: str) -> None:
+@pytest.mark.parametrize(("turned", "operator"), [(repeated, Repeat), (doubled, Both)])
+def test_a_new_operator_is_kept_like_any_other(
+    duck: Duck, turned: Callable[[Node], Node], operator: type[Operator], query: str
+) -> None:
     choice = SeededChoice(len(query))
     tables = tuple(replace(t, rows=tuple(random_row(choice, t.columns) for _ in range(20))) for t in TABLES)
     case = Case(tables, (View("v", query, ()),), random_history(choice, tables, {"r"}))
     duck.reset(case)
     view = KeptView(duck, case.views[0], DuckCatalog(duck, tables_of(case)))
-    node = repeated(view.lowered.node)
-    assert any(isinstance(part, Repeat) for part in walk(node))
+    node = turned(view.lowered.node)
+    assert any(isinstance(part, operator) for part in walk(node))
     view.way = choose(node)
     assert not isinstance(view.way, Reason)
     columns = zip(node.columns, view.names, strict=True)
@@ -116,7 +177,7 @@ def test_a_new_operator_is_kept_like_any_other(duck: Duck, query: str) -> None:
 
 
 @dataclass(frozen=True)
-class Untaught(_Node):
+class Untaught(Operator):
     @property
     def schema(self) -> tuple[Field, ...]:
         return ()
@@ -132,6 +193,7 @@ def test_a_place_that_was_not_taught_says_so() -> None:
         printer.label,
         prune.prune,
         stability.unstable_columns,
+        stability.deciding,
         lambda node: render.render(node, str),
         Derivation(frozenset({"r"})).delta,
     ]

@@ -1,5 +1,7 @@
 """Rolling propagation on the grid of times, and the paper's own examples."""
 
+from dataclasses import replace
+
 import pytest
 
 from deltaic.plan.rolling import Listed, Rolling, Span, Term, compensation, compute_delta
@@ -53,6 +55,23 @@ def test_the_times_of_two_rows_that_meet(live: frozenset[int]) -> None:
     for (cell, time), count in grid.counted.items():
         at[time] += gone[cell] * count
     assert at == {1: -1, 2: 0}
+
+
+@pytest.mark.parametrize("sources", [1, 2, 3, 4, 5])
+def test_all_terms_at_once(sources: int) -> None:
+    """A query that sees every source as it is wanted has nothing to take back, and ends where the terms end."""
+    for state in (
+        Rolling.start(sources, 3),
+        Rolling.start(sources, 3).at_once(5),
+        replace(Rolling.start(sources, 3), clock=11),
+    ):
+        for upto in (7, 12):
+            by_terms = state.propagated(upto)
+            terms = 0
+            while by_terms.pending:
+                by_terms, terms = by_terms.compensated(by_terms.pending[0].at_least), terms + 1
+            assert (state.at_once(upto), terms) == (by_terms, 2**sources - 1)
+            assert by_terms.mark == upto
 
 
 def test_figure_9() -> None:

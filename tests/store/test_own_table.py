@@ -58,10 +58,8 @@ def by_spark(spark: SparkSession, view: OwnTable, artifact: pa.Table, key: Seque
     arrow_to_spark(spark, artifact, schema).createOrReplaceTempView("artifact")
     columns = [name for name in artifact.column_names if name != OP]
     if -1 in artifact[OP].to_pylist():
-        sql = view.merge_sql("artifact", key, columns)
-    else:
-        sql = view.append_sql("artifact", columns)
-    return view.apply_spark(spark, sql, progress(number))
+        return view.merge_spark(spark, view.merge_sql("artifact", key, columns), progress(number))
+    return view.apply_spark(spark, view.append_sql("artifact", columns), progress(number))
 
 
 def by_rs(spark: SparkSession, view: OwnTable, artifact: pa.Table, key: Sequence[str], number: int) -> Commit:

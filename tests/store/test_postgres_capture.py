@@ -396,7 +396,7 @@ def test_a_quiet_server_is_passed(database: Database, tmp_path: Path, way: WayNa
         for _ in range(5):
             database.run("INSERT INTO t SELECT 1, repeat('x', (random() * 3000)::int)")
             with LiveRead(database.server, [database.table()]) as read:
-                capture.catch_up(read, timeout=10)
+                capture.catch_up(read)
                 assert read.passed_by(capture.marks()[0])
 
 

@@ -81,7 +81,7 @@ class Item:
         return Field(self.name, self.type, self.nullable)
 
 
-class _Node(ABC):
+class Operator(ABC):
     """What all nodes share: derived columns, a check at construction, and a hash that is computed once.
 
     Rules remember what they made of a node by the node itself, at every level of a tree: without the hashes of what is
@@ -90,7 +90,7 @@ class _Node(ABC):
     __match_args__: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls) -> None:
-        type.__setattr__(cls, "__hash__", _Node.__hash__)  # a dataclass leaves a class that it has
+        type.__setattr__(cls, "__hash__", Operator.__hash__)  # a dataclass leaves a class that it has
 
     def __hash__(self) -> int:
         return self._hash
@@ -124,7 +124,7 @@ class _Node(ABC):
             raise ValueError(f"{type(self).__name__} has a column twice: {', '.join(self.columns)}")
 
 
-def _check_refs(node: _Node, expr: Expr | None, *sources: _Node) -> None:
+def _check_refs(node: Operator, expr: Expr | None, *sources: Operator) -> None:
     if expr is None:
         return
     missing = expr.columns.difference(*(source.column_set for source in sources))
@@ -151,7 +151,7 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Scan(_Node):
+class Scan(Operator):
     """The used columns of one source in one state; a change also has its weight.
 
     A scan may give all rows where it is `near` some: it stands where a join drops the others."""
@@ -171,7 +171,7 @@ class Scan(_Node):
 
 
 @dataclass(frozen=True)
-class Ref(_Node):
+class Ref(Operator):
     """The result of an earlier binding of the same program."""
 
     name: str
@@ -183,7 +183,7 @@ class Ref(_Node):
 
 
 @dataclass(frozen=True)
-class Values(_Node):
+class Values(Operator):
     """Rows written out in the query. One row without columns is `SELECT` without `FROM`."""
 
     rows: tuple[tuple[Expr, ...], ...]
@@ -199,7 +199,7 @@ class Values(_Node):
 
 
 @dataclass(frozen=True)
-class Project(_Node):
+class Project(Operator):
     input: Node
     items: tuple[Item, ...]
 
@@ -222,7 +222,7 @@ class Project(_Node):
 
 
 @dataclass(frozen=True)
-class Filter(_Node):
+class Filter(Operator):
     """`common`: over counts of two sides, which only it reads, it makes INTERSECT (True) or EXCEPT (False)."""
 
     input: Node
@@ -242,7 +242,7 @@ class Filter(_Node):
 
 
 @dataclass(frozen=True)
-class Join(_Node):
+class Join(Operator):
     """`on` None means TRUE."""
 
     left: Node
@@ -289,7 +289,7 @@ class ApplyKind(Enum):
 
 
 @dataclass(frozen=True)
-class Apply(_Node):
+class Apply(Operator):
     """For each input row, one value computed from the rows of `body` that satisfy `on`.
 
     Scalar subqueries, EXISTS and IN outside of plain conjuncts. The subquery stays a subquery, so
@@ -324,7 +324,7 @@ class Apply(_Node):
 
 
 @dataclass(frozen=True)
-class Generate(_Node):
+class Generate(Operator):
     """LATERAL VIEW: each input row beside each row that the generator makes of it."""
 
     input: Node
@@ -346,7 +346,7 @@ class Generate(_Node):
 
 
 @dataclass(frozen=True)
-class Aggregate(_Node):
+class Aggregate(Operator):
     """GROUP BY `groups`; each of `aggregates` is one aggregate call. No aggregates: DISTINCT."""
 
     input: Node
@@ -370,7 +370,7 @@ class Aggregate(_Node):
 
 
 @dataclass(frozen=True)
-class Window(_Node):
+class Window(Operator):
     """Window calls that share `partition`, added to the input's columns."""
 
     input: Node
@@ -394,7 +394,7 @@ class Window(_Node):
 
 
 @dataclass(frozen=True)
-class UnionAll(_Node):
+class UnionAll(Operator):
     """Rows of all branches, column by column; Spark widens the types to `schema_`."""
 
     branches: tuple[Node, ...]

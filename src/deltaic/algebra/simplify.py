@@ -10,27 +10,19 @@ from collections import Counter
 from dataclasses import replace
 
 from deltaic.algebra.expr import Col
-from deltaic.algebra.nodes import Aggregate, Apply, Item, Join, Node, Project, Ref, Scan, UnionAll, Values
-from deltaic.algebra.trees import keep
+from deltaic.algebra.nodes import Aggregate, Item, Node, Project
+from deltaic.algebra.trees import keep, with_inputs
 
 
 def simplify(node: Node) -> Node:
     """The same relation with fewer projections; columns and their order stay."""
-    match node:
-        case Scan() | Ref() | Values():
-            return node
-        case Join():
-            return replace(node, left=simplify(node.left), right=simplify(node.right))
-        case Apply():
-            return replace(node, input=simplify(node.input), body=simplify(node.body))
-        case UnionAll():
-            return replace(node, branches=tuple(simplify(branch) for branch in node.branches))
+    below = with_inputs(node, simplify)
+    match below:
         case Project():
-            return _project(simplify(node.input), node.items)
+            return _project(below.input, below.items)
         case Aggregate():
-            return _aggregate(replace(node, input=simplify(node.input)))
-        case _:
-            return replace(node, input=simplify(node.input))
+            return _aggregate(below)
+    return below
 
 
 def _project(below: Node, items: tuple[Item, ...]) -> Node:

@@ -113,20 +113,44 @@ def _(node: UnionAll, judge: Judge = _is_unstable) -> frozenset[str]:
 def own_unstable_decisions(node: Node) -> Iterator[tuple[Node, Expr]]:
     """The expressions by which this node decides, on an unstable value, which rows there are."""
     below = frozenset[str]().union(*(unstable_columns(child) for child in node.inputs))
-    for expr in _deciding(node):
+    for expr in deciding(node):
         if is_unstable(expr, below):
             yield node, expr
 
 
-def _deciding(node: Node) -> tuple[Expr, ...]:
-    match node:
-        case Filter():
-            return (node.predicate,)
-        case Join():
-            return (node.on,) if node.on else ()
-        case Apply():
-            members = node.select if node.kind.compares else ()
-            return (*((node.on,) if node.on else ()), *node.needles, *members)
-        case Generate():
-            return (node.generator,)
+@singledispatch
+def deciding(node: Node) -> tuple[Expr, ...]:
+    """The expressions by which a node decides which rows there are."""
+    raise TypeError(f"stability has no case for {type(node).__name__}")
+
+
+@deciding.register(Scan)
+@deciding.register(Ref)
+@deciding.register(Values)
+@deciding.register(Project)
+@deciding.register(Aggregate)
+@deciding.register(Window)
+@deciding.register(UnionAll)
+def _(node: Node) -> tuple[Expr, ...]:
     return ()
+
+
+@deciding.register
+def _(node: Filter) -> tuple[Expr, ...]:
+    return (node.predicate,)
+
+
+@deciding.register
+def _(node: Join) -> tuple[Expr, ...]:
+    return (node.on,) if node.on else ()
+
+
+@deciding.register
+def _(node: Apply) -> tuple[Expr, ...]:
+    members = node.select if node.kind.compares else ()
+    return (*((node.on,) if node.on else ()), *node.needles, *members)
+
+
+@deciding.register
+def _(node: Generate) -> tuple[Expr, ...]:
+    return (node.generator,)

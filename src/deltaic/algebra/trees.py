@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from deltaic.algebra.expr import col, text
-from deltaic.algebra.nodes import Apply, Field, Filter, Item, Join, Node, Project, Ref, Scan, UnionAll, Values
+from deltaic.algebra.nodes import Field, Filter, Item, Node, Operator, Project, Ref, Scan, Values
 
 
 def pass_through(field: Field) -> Item:
@@ -23,17 +24,15 @@ def null_item(field: Field) -> Item:
 
 
 def with_inputs(node: Node, turn: Callable[[Node], Node]) -> Node:
-    """The node over what `turn` makes of its inputs."""
-    match node:
-        case Scan() | Ref() | Values():
-            return node
-        case Join():
-            return replace(node, left=turn(node.left), right=turn(node.right))
-        case Apply():
-            return replace(node, input=turn(node.input), body=turn(node.body))
-        case UnionAll():
-            return replace(node, branches=tuple(map(turn, node.branches)))
-    return replace(node, input=turn(node.input))
+    """The node over what `turn` makes of its inputs: of each field that is a node, or a tuple of nodes."""
+    turned: dict[str, Any] = {}
+    for name in node.__match_args__ if node.inputs else ():
+        match getattr(node, name):
+            case Operator() as below:
+                turned[name] = turn(below)  # type: ignore[arg-type]
+            case (Operator(), *_) as below:
+                turned[name] = tuple(map(turn, below))
+    return replace(node, **turned) if turned else node
 
 
 def with_leaves(node: Node, turn: Callable[[Node], Node]) -> Node:

@@ -28,7 +28,8 @@ from deltaic.app.statements.datalog import make_views
 from deltaic.app.statements.executor import Executor
 from deltaic.app.statements.explaining import explained
 from deltaic.app.statements.programs import program_in
-from deltaic.app.values.definition import Definition, seconds_in
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.properties import seconds_in
 from deltaic.app.values.report import ROWS_SHOWN, Check, Repair, Report
 from deltaic.errors import ConfigurationError, SetupError
 from deltaic.spark.session import TABLES_OF_A_WAREHOUSE, has_delta, local_session

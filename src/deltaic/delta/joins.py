@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts, text
-from deltaic.algebra.nodes import WEIGHT, WEIGHT_FIELD, Filter, Item, Join, JoinKind, Near, Node, Project, Ref
+from deltaic.algebra.nodes import WEIGHT, WEIGHT_FIELD, Filter, Item, Join, JoinKind, Node, Project, Ref
 from deltaic.algebra.stability import own_unstable_decisions
 from deltaic.algebra.trees import keep, pass_through
 from deltaic.delta.common import Columns, Shape, Shaped
 from deltaic.delta.graph import Graph, is_joined
-from deltaic.delta.near import Narrowing, equal_pairs
+from deltaic.delta.near import Narrowing
 from deltaic.delta.rules import OTHER_WEIGHT, Derivation, ordered, sum_of, with_weight
 from deltaic.delta.trees import Sizes, Tree, best
 
@@ -129,17 +129,9 @@ class Terms:
 
     def nearby(self, rows: Node, leaf: Node, conditions: Sequence[Expr], expected: float) -> tuple[Node, Node]:
         """The rows so far as a binding, and the leaf near the keys in it, if a condition makes two columns equal."""
-        narrowing = Narrowing(self.derivation.rows, expected)
-        for one, two, safe in (pair for condition in conditions for pair in equal_pairs(condition)):
-            here, there = (one, two) if one in rows.columns else (two, one)
-            joined = here in rows.columns and there in leaf.columns
-            if not joined or rows.fields[here].type != leaf.fields[there].type:
-                continue
-            near = Near("", self.derivation.next_name("reached"), here, safe)
-            narrowed = narrowing.narrow(leaf, frozenset({there}), near, leaf.fields[there].type)
-            if narrowed is not leaf:
-                return self.derivation.bind("reached", rows), narrowed
-        return rows, leaf
+        asked = Ref(self.derivation.next_name("reached"), rows.schema)
+        narrowed = Narrowing(self.derivation.rows, expected).beside(leaf, asked, conditions)
+        return (rows, leaf) if narrowed is leaf else (self.derivation.bind("reached", rows), narrowed)
 
     def leaf(self, relation: int, *, past: bool) -> Node:
         """A leaf as it is; or as it was, with a count beside each row."""

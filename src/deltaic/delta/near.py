@@ -26,9 +26,9 @@ from deltaic.algebra.nodes import (
     Scan,
     State,
     UnionAll,
-    Values,
     Window,
 )
+from deltaic.algebra.trees import with_inputs
 
 LARGE, FEW, SHARE = 20_000, 10_000, 0.1
 """A table of so many rows is read near the keys that it is joined by, where these are thought to be few, or at most
@@ -50,29 +50,25 @@ class Narrowing:
 
     def of(self, node: Node) -> Node:
         """The tree, its scans near what the bindings in it ask of them."""
-        match node:
-            case Scan() | Ref() | Values():
-                return node
+        below = with_inputs(node, self.of)
+        match below:
             case Join():
-                return self._joined(replace(node, left=self.of(node.left), right=self.of(node.right)))
+                return self._joined(below)
             case Apply():
-                found = replace(node, input=self.of(node.input), body=self.of(node.body))
-                return replace(found, body=self._beside(found.body, found.input, found.on))
-            case UnionAll():
-                return replace(node, branches=tuple(self.of(branch) for branch in node.branches))
-        return replace(node, input=self.of(node.input))
+                return replace(below, body=self.beside(below.body, below.input, [below.on]))
+        return below
 
     def _joined(self, node: Join) -> Join:
         if node.kind is JoinKind.FULL:
             return node
-        right = self._beside(node.right, node.left, node.on)
+        right = self.beside(node.right, node.left, [node.on])
         if node.kind in (JoinKind.INNER, JoinKind.SEMI):
-            return replace(node, left=self._beside(node.left, node.right, node.on), right=right)
+            return replace(node, left=self.beside(node.left, node.right, [node.on]), right=right)
         return replace(node, right=right)
 
-    def _beside(self, node: Node, other: Node, on: Expr | None) -> Node:
-        """`node`, of which only rows matter that meet one of `other`."""
-        for one, two, safe in equal_pairs(on):
+    def beside(self, node: Node, other: Node, conditions: Iterable[Expr | None]) -> Node:
+        """`node`, of which only rows matter that meet one of `other`; itself if it gains nothing."""
+        for one, two, safe in (pair for condition in conditions for pair in equal_pairs(condition)):
             here, there = (one, two) if one in node.columns else (two, one)
             if here not in node.columns or there not in other.columns:
                 continue

@@ -34,7 +34,6 @@ from deltaic.algebra.nodes import (
     Item,
     Join,
     JoinKind,
-    Near,
     Node,
     Project,
     Ref,
@@ -47,7 +46,7 @@ from deltaic.algebra.trees import keep, pass_through, sources, walk
 from deltaic.delta.facts import Facts
 from deltaic.delta.flags import COMES, FLAGS, GOES, STAYS, any_of, any_over, flag_item, flags_of, with_flags
 from deltaic.delta.joins import JoinTrees
-from deltaic.delta.near import LARGE, Narrowing, equal_pairs
+from deltaic.delta.near import LARGE, Narrowing
 from deltaic.delta.restrict import restrict
 from deltaic.delta.rules import Stage, net, ordered, sum_of
 from deltaic.delta.sets import Reducing, SetQuery
@@ -244,7 +243,8 @@ class _Phase:
         decided = self.now_decided(self.there, None if self.how.early else (following, before))
         own = [c for c in decided if self.graph.reach(c) <= {following}]
         between = [c for c in decided if c not in own]
-        near = self.near(rows, _filtered(leaf, own), between)
+        narrowing = Narrowing(self.derivation.rows, self.sizes.change[self.start])
+        near = narrowing.beside(_filtered(leaf, own), rows, between)
         found = Join(rows, near, JoinKind.INNER, conjunction(*between))
         items = self.kept_items(found)
         projected: Node = Project(found, (*items, *(pass_through(found.fields[flag]) for flag in FLAGS)))
@@ -258,21 +258,6 @@ class _Phase:
         """Whether rows that differed before may be equal now: a column was dropped. Else there is nothing to drop."""
         kept = {item.expr.column for item in items}
         return not self.how.free or any(f.name not in kept and f.name not in FLAGS for f in found.schema)
-
-    def near(self, rows: Ref, leaf: Node, conditions: Sequence[Expr]) -> Node:
-        """The leaf near the keys of the rows so far, if a condition makes two columns equal."""
-        narrowing = Narrowing(self.derivation.rows, self.sizes.change[self.start])
-        for one, two, safe in (pair for condition in conditions for pair in equal_pairs(condition)):
-            here, there = (one, two) if one in rows.columns else (two, one)
-            if here not in rows.columns or there not in leaf.columns:
-                continue
-            if rows.fields[here].type != leaf.fields[there].type:
-                continue
-            near = Near("", rows.name, here, safe)
-            narrowed = narrowing.narrow(leaf, frozenset({there}), near, leaf.fields[there].type)
-            if narrowed is not leaf:
-                return narrowed
-        return leaf
 
     def reduced(self, rows: Node, joined: str, *, last: bool, following: int | None = None) -> Ref:
         """RIC, then RIE, and the rows that are left."""

@@ -122,6 +122,13 @@ class Rolling:
         terms = compute_delta(1, (None,) * sources, self.forward, (upto,) * sources)
         return replace(self, forward=(upto,) * sources, pending=tuple(terms), clock=max(self.clock, upto))._marked()
 
+    def at_once(self, upto: int) -> Rolling:
+        """All sources by one interval, in one query that sees each of them as it is wanted: what `propagated` comes to
+        when its 2^n - 1 terms are run. Only for a state with nothing listed or pending."""
+        assert not self.pending
+        assert not any(self.lists)
+        return replace(self, forward=(upto,) * len(self.forward), clock=max(self.clock, upto))._marked()
+
     def rolled(self, term: Term, seen: Times) -> Rolling:
         """After a forward query was run, which overlaps those of lower-numbered sources, past and future ones."""
         ((source, span),) = term.spans.items()

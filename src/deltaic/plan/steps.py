@@ -166,18 +166,31 @@ class FindRows(Step):
     """Which rows of the view a deletion leaves."""
 
 
+class Write(Enum):
+    """What becomes of the rows that a table has."""
+
+    MERGE = "those of some keys are replaced"
+    APPEND = "they stay"
+    OVERWRITE = "all are replaced"
+    ANEW = "another table takes its place, which may have other columns"
+
+
 @dataclass(frozen=True)
 class WriteView(Step):
     """Into the view, in one commit that carries the progress. `key` says which of its rows are replaced;
     `all_there`, that every key to be taken out has a row there.
 
-    `whole`: all of its rows are written anew. `query` gives them, where they were few before: if they still are,
-    delta-rs writes them."""
+    `query` gives all rows of a view that is overwritten, where they were few before: if they still are, delta-rs
+    writes them."""
 
-    whole: bool = False
+    kind: Write = Write.MERGE
     query: str | None = None
     key: tuple[str, ...] = ()
     all_there: bool = False
+
+    @property
+    def whole(self) -> bool:
+        return self.kind in (Write.OVERWRITE, Write.ANEW)
 
 
 @dataclass(frozen=True)

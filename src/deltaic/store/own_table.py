@@ -98,16 +98,25 @@ class OwnTable:
 
     # --- by Spark ---
 
-    def apply_spark(self, session: SparkSession, sql: str, progress: Progress, *, vectors: bool = True) -> Commit:
-        """Run one writing statement (any of the above) as refresh number `progress.refresh`.
-
-        Without `vectors` files are rewritten. A MERGE of Delta 4.4 that may use deletion vectors fails ("did not match
-        any merge clause") over a row to take out that has NULL in its key and is not there.
+    def apply_spark(self, session: SparkSession, sql: str, progress: Progress) -> Commit:
+        """Run one writing statement, any but a MERGE, as refresh number `progress.refresh`.
 
         The session must be this refresh's own: what its commits say is a setting of the session.
         ConcurrentRefresh if another refresh took the number; then nothing was changed.
         """
-        return self._committed(progress, lambda: _run(session, sql, progress, vectors), by_spark=True)
+        return self._committed(progress, lambda: _run(session, sql, progress), by_spark=True)
+
+    def merge_spark(self, session: SparkSession, sql: str, progress: Progress, *, vectors: bool = True) -> Commit:
+        """Run a MERGE in the same way.
+
+        Without `vectors` files are rewritten. A MERGE of Delta 4.4 that may use deletion vectors fails ("did not match
+        any merge clause") over a row to take out that has NULL in its key and is not there.
+        """
+        # Delta 4.4 fails over a CHAR column in the condition that Spark pads as it reads. The view's are stored padded.
+        settings = {"spark.sql.readSideCharPadding": "false"}
+        if not vectors:
+            settings["spark.databricks.delta.merge.deletionVectors.persistent"] = "false"
+        return self._committed(progress, lambda: _run(session, sql, progress, settings), by_spark=True)
 
     # --- by delta-rs ---
 
@@ -357,7 +366,7 @@ def plain_timestamps(session: SparkSession) -> contextlib.AbstractContextManager
     return with_settings(session, PLAIN_TIMESTAMPS)
 
 
-def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> None:
+def _run(session: SparkSession, sql: str, progress: Progress, more: Mapping[str, str] | None = None) -> None:
     settings = {
         "spark.databricks.delta.commitInfo.userMetadata": progress.to_json(),
         "spark.databricks.delta.write.txnAppId": TRANSACTION_APP,
@@ -365,12 +374,8 @@ def _run(session: SparkSession, sql: str, progress: Progress, vectors: bool) -> 
         **PLAIN_TIMESTAMPS,
         # Under DYNAMIC, INSERT OVERWRITE leaves partitions that the new rows do not touch.
         "spark.sql.sources.partitionOverwriteMode": "STATIC",
+        **(more or {}),
     }
-    if sql.startswith("MERGE"):
-        # Delta 4.4 fails over a CHAR column in the condition that Spark pads as it reads. The view's are stored padded.
-        settings["spark.sql.readSideCharPadding"] = "false"
-    if not vectors:
-        settings["spark.databricks.delta.merge.deletionVectors.persistent"] = "false"
     with with_settings(session, settings):
         session.sql(sql)
 

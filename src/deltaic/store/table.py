@@ -168,8 +168,9 @@ def describe_detail(spark: SparkSession, name: str, relation: str) -> dict[str, 
     return detail
 
 
-def first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0]
+def first_line(told: object) -> str:
+    """Of an error or its text, what says what is wrong: Spark goes on for a page."""
+    return str(told).strip().split("\n", 1)[0].rstrip()
 
 
 def _local_folder(location: str | None, table_id: str) -> str | None:

@@ -26,7 +26,8 @@ from deltaic.app.refresh.own_text import over
 from deltaic.app.refresh.recursive_text import Recursive, find_recursion, pinned_to_dred
 from deltaic.app.refresh.sources import Source, SourceCatalog, UniqueOf
 from deltaic.app.refresh.trial import other_rows
-from deltaic.app.values.definition import INTERVAL, KEY, REFERS, Definition, references_in
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.properties import INTERVAL, KEY, REFERS, references_in
 from deltaic.app.values.settings import Settings
 from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import (

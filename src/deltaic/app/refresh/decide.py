@@ -41,7 +41,7 @@ from deltaic.plan.maintain import Known, Maintenance, Way
 from deltaic.plan.program import Program, program_for
 from deltaic.plan.recursion_cost import Reach
 from deltaic.plan.refreshing import known_of, refresh_steps
-from deltaic.plan.steps import RS_ROWS, SourceRead, Step, StoredView, WriteView
+from deltaic.plan.steps import RS_ROWS, SourceRead, Step, StoredView, Write, WriteView
 from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, plan_change
 from deltaic.store.log import Log, Marked
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 _STAYS = "The view stays as it was. Bring back what it reads, or change its query: ALTER MATERIALIZED VIEW ... AS."
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
-    """What a refresh will do. Explain prints it, `execute` walks it."""
+    """What a refresh will do. Explain prints it, `execute` walks it; where it cannot be done, there is another."""
 
     definition: Definition
     compiled: Compiled | None
@@ -86,7 +86,7 @@ class Plan:
 
 def makes_anew(steps: Sequence[Step]) -> bool:
     """Whether the view's table is replaced by another, which may have other columns."""
-    return any(isinstance(step, WriteView) and step.sql.startswith("CREATE") for step in steps)
+    return any(isinstance(step, WriteView) and step.kind is Write.ANEW for step in steps)
 
 
 @dataclass(frozen=True)
@@ -383,9 +383,11 @@ class Planner:
             rows = table.log.snapshot().rows
             small = self.use_rs and rows is not None and rows <= WHOLE_ROWS
             overwrite = table.overwrite_sql(query, columns)
-            return WriteView("recompute the whole view", overwrite, whole=True, query=query if small else None)
+            return WriteView(
+                "recompute the whole view", overwrite, kind=Write.OVERWRITE, query=query if small else None
+            )
         title = "recompute the whole view, whose columns may have changed"
-        return WriteView(title, create_sql(compiled, table, query), whole=True)
+        return WriteView(title, create_sql(compiled, table, query), kind=Write.ANEW)
 
 
 def live_change(live: LiveTable, old: int, new: int, columns: Sequence[str]) -> ChangePlan:

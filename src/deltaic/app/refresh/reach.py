@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from deltaic.algebra.expr import Col, Expr
+from deltaic.algebra.expr import Expr
 from deltaic.algebra.nodes import Aggregate, Filter, Join, JoinKind, Node, Project, Ref, Scan, UnionAll
+from deltaic.delta.near import equal_pairs, is_only_equality
 
 MOST = 2_000_000
 """A join of more rows than this is left to Spark."""
@@ -49,18 +50,10 @@ def reach(
 
 def equalities(on: Expr | None) -> list[tuple[str, str]] | None:
     """The pairs of columns of a condition that is nothing but plain equalities, all of which must hold."""
-    if on is None:
+    if on is None or not is_only_equality(on):
         return None
-    words = [part if isinstance(part, Col) else part.strip(" ()\n") for part in on.parts]
-    words = [word for word in words if word != ""]
-    pairs = []
-    for place in range(0, len(words), 4):
-        match words[place : place + 4]:
-            case [Col(left), "=", Col(right)] | [Col(left), "=", Col(right), "AND"]:
-                pairs.append((left, right))
-            case _:
-                return None
-    return pairs if pairs and words[-1] != "AND" else None
+    pairs = equal_pairs(on)
+    return None if any(nulls for _, _, nulls in pairs) else [(a, b) for a, b, _ in pairs]
 
 
 def _projected(

@@ -89,19 +89,22 @@ class Refresher:
         return self.report(plan, outcome, time.perf_counter() - started, timings)
 
     def fall_back(self, plan: Plan, reason: Reason) -> Plan:
-        """What turned out while running that the incremental way is closed."""
+        """What is done instead, if it turned out while running that the incremental way is closed.
+
+        What that one was chosen by is no price of this one, and is not told: nothing was left to choose from."""
         assert plan.compiled is not None
         if plan.definition.policy is Policy.STRICT:
             raise NotIncremental(f"{plan.definition.full_name} cannot be refreshed incrementally: {reason}")
         assert plan.progress is not None
-        plan.mode, plan.technique, plan.reasons = "full", "recompute", (reason,)
-        figures = {**plan.progress.figures, "mode": "full", "reasons": [str(reason)]}
-        figures.pop("prices", None)  # what it took is the price of both
-        plan.steps = self.planner.full_steps(plan.compiled, plan.reads, plan.table)
-        if makes_anew(plan.steps):
-            figures.pop(TABLE, None)
-        plan.progress = replace(plan.progress, technique="recompute", figures=figures)
-        return plan
+        steps = self.planner.full_steps(plan.compiled, plan.reads, plan.table)
+        left = {"prices", "predicted", *([TABLE] if makes_anew(steps) else [])}
+        figures = {key: figure for key, figure in plan.progress.figures.items() if key not in left}
+        figures |= {"mode": "full", "reasons": [str(reason)]}
+        progress = replace(plan.progress, technique="recompute", figures=figures)
+        return replace(
+            plan, mode="full", technique="recompute", reasons=(reason,), steps=steps, progress=progress,
+            known=None, writer="spark", choice=None,
+        )  # fmt: skip
 
     def execute(self, plan: Plan) -> Outcome:
         own = plan.definition.schema, plan.definition.name

@@ -17,7 +17,7 @@ from deltaic.app.values.report import Reduced
 from deltaic.plan.cost import WHOLE_ROWS
 from deltaic.plan.program import ARTIFACT, OP
 from deltaic.plan.rounds import RoundsFound
-from deltaic.plan.steps import WriteView
+from deltaic.plan.steps import Write, WriteView
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
 from deltaic.store.marks import Found
@@ -72,8 +72,10 @@ class Writing:
         assert counts is not None
         if not counts[0]:
             return self.desk.table.commit_progress_only(self.progress, self.desk.session)
+        if step.kind is not Write.MERGE:
+            return self.desk.table.apply_spark(self.desk.session, step.sql, self.progress)
         vectors = step.all_there or not counts[1]
-        return self.desk.table.apply_spark(self.desk.session, step.sql, self.progress, vectors=vectors)
+        return self.desk.table.merge_spark(self.desk.session, step.sql, self.progress, vectors=vectors)
 
     def write_marked(self, step: WriteView, arrow: pa.Table | None, found: Found | None) -> Commit:
         """Rows that go are marked in their files, rows that come are new files."""

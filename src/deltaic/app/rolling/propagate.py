@@ -39,7 +39,7 @@ from deltaic.plan.kept import Body
 from deltaic.plan.program import ARTIFACT, OP
 from deltaic.plan.refreshing import known_of, propagation_steps
 from deltaic.plan.rolling import Rolling, Span, Term
-from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, WriteView
+from deltaic.plan.steps import ComputeDelta, SourceRead, StoredView, Write, WriteView
 from deltaic.spark.telling import told_of
 from deltaic.store.change import plan_change
 from deltaic.store.log import Log
@@ -185,7 +185,7 @@ class Propagator:
             upto, total = unit.time, total + rows
         reads = {key: self.changed(key, key, Span(after, upto)) for key in self.compiled.sources}
         done = replace(rolling, forward=(kept.mark,) * len(rolling.forward), lists=((),) * len(rolling.lists))
-        return Next(finished(done.propagated(upto)), reads, body, self.compiled.sources)
+        return Next(done.at_once(upto), reads, body, self.compiled.sources)
 
     # an interval of its own for each source
 
@@ -299,7 +299,7 @@ class Propagator:
         known = known_of(following.reads, StoredView("", None, {}))
         steps = propagation_steps(following.body, following.reads, known, following.sign)
         columns = [*(f.name for f in following.body.columns), WEIGHT, TIME]
-        write = WriteView("append to the kept delta", kept.table.append_sql(ARTIFACT, columns))
+        write = WriteView("append to the kept delta", kept.table.append_sql(ARTIFACT, columns), kind=Write.APPEND)
         paths = {s.ref.path or s.ref.relation: key for key, s in self.compiled.sources.items()}
         return Plan(
             self.definition, self.compiled, "incremental", following.technique, (), following.reads, [*steps, write],
@@ -311,13 +311,6 @@ def relations_of(body: Body) -> int:
     """How many sources a propagation has forward marks of."""
     found = apart(body.node)
     return len(found[1]) if found else len(set(sources(body.node)))
-
-
-def finished(rolling: Rolling) -> Rolling:
-    """After a step over sources that are read at the times wanted, all of whose terms are one query."""
-    while rolling.pending:
-        rolling = rolling.compensated(rolling.pending[0].at_least)
-    return rolling
 
 
 class Propagating(Run):

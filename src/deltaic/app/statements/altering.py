@@ -40,7 +40,7 @@ from deltaic.plan.columns import AlteredColumns, altered_columns
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.program import DELTA, Program, program_for
 from deltaic.plan.refreshing import known_of, query_over_view, refresh_steps
-from deltaic.plan.steps import SourceRead, Step, WriteView
+from deltaic.plan.steps import SourceRead, Step, Write, WriteView
 from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 
@@ -185,7 +185,7 @@ class Alteration:
         query = query_over_view(change.node, way, stored_view(before, table, use_rs=False), self.new.stored)
         title = "write the view's own rows with its new columns"
         sql = create_sql(self.new, table, query, properties={**own_properties(table), **self.properties})
-        steps: list[Step] = [WriteView(title, sql, whole=True)]
+        steps: list[Step] = [WriteView(title, sql, kind=Write.ANEW)]
         told = _told(change)
         progress = progress_of(self.new, states, last.refresh + 1, mode="incremental", technique=told, reasons=())
         progress = with_last_vacuum(progress, last)

@@ -15,7 +15,8 @@ from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.here import evaluated
 from deltaic.app.refresh.stored import create_sql, progress_of, recompute_sql, with_depth
 from deltaic.app.refresh.upkeep import with_last_vacuum
-from deltaic.app.values.definition import ESCAPED, Definition, checked_properties, recorded_settings
+from deltaic.app.values.definition import ESCAPED, Definition, recorded_settings
+from deltaic.app.values.properties import checked_properties
 from deltaic.app.values.settings import Settings
 from deltaic.errors import DependencyError, NotIncremental, UnsupportedError
 from deltaic.plan.maintain import Maintenance

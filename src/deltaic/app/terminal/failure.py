@@ -11,20 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import typer
 
 from deltaic.errors import ConcurrentRefresh, DeltaicError, NotIncremental
 
-if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
+_SILENT = "Spark gave no message"
 
 
 class ExitCode(IntEnum):
-    OK = 0
+    """Besides 0, done, and 2, wrong usage, which typer ends with."""
+
     FAILED = 1
-    USAGE = 2
     REFUSED = 3
     LOST = 4
     DIFFERS = 5
@@ -65,31 +63,30 @@ def failure_of(error: Exception) -> Failure:
             code = ExitCode.LOST
         return Failure(error.code, error.what, error.hint, line, column, code)
     # Whoever raised an error of Spark's has imported it; nobody else pays for the import.
-    if "pyspark" in sys.modules:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
-
-        if isinstance(error, PySparkException):
-            return _of_spark(error)
-        if isinstance(error, Py4JJavaError):
-            return Failure("SPARK", _first_line(str(error.java_exception)))
+    of_spark = _of_spark(error) if "pyspark" in sys.modules else None
+    if of_spark is not None:
+        return of_spark
     if isinstance(error, OSError):
         return Failure("SYSTEM", str(error))
     hint = "This is a bug in Deltaic. Please report it with the lines above."
     return Failure("INTERNAL", f"{type(error).__name__}: {error}", hint, is_bug=True)
 
 
-def _of_spark(error: PySparkException) -> Failure:
-    """Spark's messages go on for a page: the first line says what is wrong, the rest is the plan."""
-    text = _first_line(error.getMessage() or str(error))
+def _of_spark(error: Exception) -> Failure | None:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from deltaic.store.table import first_line
+
+    if isinstance(error, Py4JJavaError):
+        return Failure("SPARK", first_line(error.java_exception) or _SILENT)
+    if not isinstance(error, PySparkException):
+        return None
+    text = first_line(error.getMessage() or error) or _SILENT
     place = re.search(r"[;(]?\s*\(?line (\d+),? pos (\d+)\)?", str(error))
     text = re.sub(r"\s*SQLSTATE: \w+.*$", "", text).removeprefix(f"[{error.getCondition()}] ")
     line, column = (int(place.group(1)), int(place.group(2)) + 1) if place else (None, None)
     return Failure(error.getCondition() or "SPARK", text, None, line, column)
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "Spark gave no message")
 
 
 @contextmanager

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from deltaic.delta.sets import ALGORITHMS
+from deltaic.app.values.properties import (
+    DOWNSTREAM,
+    INTERVAL,
+    LAG,
+    REFERS,
+    SCHEDULE,
+    TECHNIQUE,
+    checked_properties,
+    seconds_in,
+)
 from deltaic.errors import ConfigurationError, DefinitionDamaged
 from deltaic.plan.maintain import Form
 from deltaic.sql.statements import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["DOWNSTREAM", "seconds_in"]
 
 PROPERTY = "deltaic.definition"
 FORMAT = 4
@@ -55,20 +64,6 @@ _RECORDED_IF_SET = (
     "spark.sql.variant.",
 )
 """Beginnings of settings that do too, and are recorded where they are set: elsewhere a refresh has their defaults."""
-
-TECHNIQUE, COUNTS, STRATA = "deltaic.technique", "deltaic.counts", "deltaic.strata"
-KEY, REFERS, INTERVAL = "deltaic.key.", "deltaic.references.", "deltaic.interval."
-"""Properties of views: what it is kept by; whether counts of derivations are stored, and the sets inside it; a key of a
-source; what it refers to; how many of its commits a step of propagation takes."""
-_REFERENCE = re.compile(r"\s*([^()]+?)\s+REFERENCES\s+(\S+?)\s*\(([^()]+)\)\s*", re.IGNORECASE)
-LAG, SCHEDULE, DOWNSTREAM = "deltaic.lag", "deltaic.schedule", "downstream"
-"""How far behind a view may be, or when it is to move, for the service; `downstream`: as far as those that read it."""
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
-_LONGEST = max(_SECONDS.values())
-_DURATION = re.compile(rf"(?:every\s+)?(\d+(?:\.\d+)?)\s*({'|'.join(_SECONDS)})s?", re.IGNORECASE)
-_LONG = 2_000
-"""Characters of what a property tells; more are no name, key or duration."""
-TECHNIQUES = ("auto", "base", "counting", "quass", "blakeley", *ALGORITHMS, "dred", "recompute")
 
 
 @dataclass(frozen=True)
@@ -227,90 +222,3 @@ def give_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
 
 def _set_since(session: SparkSession, settings: Mapping[str, str]) -> list[str]:
     return [key for key in session.conf.getAll if is_recorded(key) and key not in settings]
-
-
-@dataclass(frozen=True)
-class ViewProperties:
-    """What the properties of a view say."""
-
-    technique: str
-    counts: bool | None
-    strata: bool | None
-    keys: Mapping[str, tuple[str, ...]]
-    references: Mapping[str, str]
-    intervals: Mapping[str, int]
-    lag: str | None
-    schedule: str | None
-
-
-def seconds_in(text: str) -> float:
-    """A duration: `30 seconds`, `every 5 minutes`."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not math.isfinite(float(found[1]) * _LONGEST):
-        raise ConfigurationError(f"{text!r} is not a duration", hint="As in: 30 seconds, 5 minutes, 1 hour, 2 days.")
-    return float(found[1]) * _SECONDS[found[2].lower()]
-
-
-def named_columns(text: str) -> tuple[str, ...]:
-    return tuple(name.strip().strip("`") for name in text.split(","))
-
-
-def references_in(text: str) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
-    """Own columns, the other source, and its columns."""
-    for part in text.split(";"):
-        found = _REFERENCE.fullmatch(part)
-        assert found is not None
-        yield named_columns(found[1]), found[2], named_columns(found[3])
-
-
-def checked_properties(properties: Mapping[str, str]) -> ViewProperties:
-    """A `deltaic.` property that means nothing is refused."""
-    for key, value in properties.items():
-        named = any(key.startswith(prefix) and len(key) > len(prefix) for prefix in (KEY, REFERS, INTERVAL))
-        known = named or key in (TECHNIQUE, COUNTS, STRATA, LAG, SCHEDULE)
-        if key == PROPERTY or (key.startswith("deltaic.") and not known):
-            plain, of_sources = (TECHNIQUE, COUNTS, STRATA, LAG, SCHEDULE), (KEY, REFERS, INTERVAL)
-            known_ones = ", ".join((*plain, *(f"{prefix}<source>" for prefix in of_sources)))
-            raise ConfigurationError(f"{key} is not a property of views", hint=f"Known: {known_ones}.")
-        feed = key == "delta.enableChangeDataFeed" and value.lower() == "true"
-        if feed and properties.get("delta.columnMapping.mode", "name").lower() != "none":
-            raise ConfigurationError(
-                "a view's table has no change feed: Delta does not give one to tables with column mapping",
-                hint="Leave delta.enableChangeDataFeed out; views over views need none.",
-            )
-        if key.startswith("deltaic.") and len(value) > _LONG:
-            raise ConfigurationError(f"{key} has more than {_LONG:,} characters")
-        if key == TECHNIQUE and value not in TECHNIQUES:
-            raise ConfigurationError(
-                f"{TECHNIQUE} = {value!r} is not a technique", hint=f"Known: {', '.join(TECHNIQUES)}."
-            )
-        if key in (COUNTS, STRATA) and value.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{key} = {value!r} is neither true nor false")
-        if key in (LAG, SCHEDULE) and not (key == LAG and value.lower() == DOWNSTREAM):
-            seconds_in(value)
-        if key.startswith(INTERVAL) and not (value.isdecimal() and len(value) < 10 and int(value) > 0):
-            raise ConfigurationError(f"{key} = {value!r} is not a number of commits, 1 or more")
-        if key.startswith(REFERS) and not all(map(_REFERENCE.fullmatch, value.split(";"))):
-            raise ConfigurationError(
-                f"{key} = {value!r} is not a reference", hint="As in: customer_id REFERENCES customers (id)."
-            )
-    told = {key: properties[key].lower() == "true" for key in (COUNTS, STRATA) if key in properties}
-    for key in told if properties.get(TECHNIQUE) == "counting" else ():
-        if not told[key]:
-            what = "counts" if key == COUNTS else "the sets inside a view"
-            raise ConfigurationError(
-                f"{TECHNIQUE} = 'counting' stores {what}, and {key} is false", hint="Leave one of them out."
-            )
-    keys = {key[len(KEY) :]: named_columns(value) for key, value in properties.items() if key.startswith(KEY)}
-    references = {key[len(REFERS) :]: value for key, value in properties.items() if key.startswith(REFERS)}
-    intervals = {key[len(INTERVAL) :]: int(value) for key, value in properties.items() if key.startswith(INTERVAL)}
-    return ViewProperties(
-        properties.get(TECHNIQUE, "auto"),
-        told.get(COUNTS),
-        told.get(STRATA),
-        keys,
-        references,
-        intervals,
-        properties[LAG].lower() if LAG in properties else None,
-        properties.get(SCHEDULE),
-    )

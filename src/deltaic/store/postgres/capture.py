@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 BATCH = 100_000
 """Changes in a batch, unless one transaction has more: a batch has whole transactions."""
+_CATCH_UP_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Started:
 
 @contextmanager
 def start_capture(
-    pairs: Pairs, name: str, way: WayName | None = None, *, set_identity: bool = False, retry: Retry = PATIENT
+    pairs: Pairs, name: str, way: WayName | None = None, *, set_identity: bool = False
 ) -> Iterator[Started]:
     """Begin to capture tables of one server, each into the folder given with it.
 
@@ -67,11 +68,11 @@ def start_capture(
     for _, path in pairs:
         if (Path(path) / "_delta_log").exists():
             raise ExistsError(f"{path} is a Delta table already", hint="Open the capture, or give another folder.")
-    with connect(server, retry) as connection:
+    with connect(server) as connection:
         chosen = way_of(way or best_way(connection), name, [table for table, _ in pairs])
-        with made(connection, chosen, pairs, set_identity, retry) as (read, marks, logs):
+        with made(connection, chosen, pairs, set_identity, PATIENT) as (read, marks, logs):
             _create(connection, chosen, read, logs, marks)
-            with Capture(chosen, pairs, logs, retry) as capture:
+            with Capture(chosen, pairs, logs) as capture:
                 yield Started(capture, read)
 
 
@@ -164,16 +165,16 @@ class Capture:
             return new
         return old
 
-    def catch_up(self, read: LiveRead, timeout: float = 60.0) -> list[CaptureMark]:
+    def catch_up(self, read: LiveRead) -> list[CaptureMark]:
         """Step until every log has all that the read saw, and says so in a commit."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
             marks = self.step(note=True)
             if all(read.passed_by(mark) for mark in marks):
                 return marks
             if time.monotonic() > deadline:
                 raise SourceAway(
-                    f"capture has not passed a read of {read.server} after {timeout:g} s",
+                    f"capture has not passed a read of {read.server} after {_CATCH_UP_SECONDS} s",
                     hint="It goes on where it is; try again. A slow or stuck server shows in pg_stat_activity.",
                 )
             time.sleep(0.01)
