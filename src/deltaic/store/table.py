@@ -32,6 +32,11 @@ class TableRef:
     relation: str
     path: str | None = None
 
+    @property
+    def place(self) -> str:
+        """Where it is: tables of several names may be one."""
+        return self.path or self.relation
+
     def as_of(self, version: int) -> str:
         """SQL text that reads the table as it was at `version`."""
         return f"{self.relation} VERSION AS OF {version}"

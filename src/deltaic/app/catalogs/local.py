@@ -333,7 +333,7 @@ class LocalCatalog(FolderCatalog):
 
     def spark_location(self, schema: str, name: str) -> str:
         ref = table_named(self.spark, (schema, name))
-        return ref.path or ref.relation
+        return ref.place
 
     def link(self, schema: str, name: str, location: str) -> None:
         write_whole(

@@ -114,15 +114,16 @@ class Pipeline:
                 self.engine.capture(definition)
 
     def pins(self, order: list[Definition]) -> dict[str, int]:
-        """The versions of all base tables at this moment: the common time of a refresh of many views."""
+        """The versions of all base tables at this moment: the common time of a refresh of many views. A table that is
+        named in two ways has one."""
         views = {d.full_name.lower() for d in order}
-        found: dict[str, int] = {}
+        found, newest = dict[str, int](), dict[str, int]()
         for definition in order:
             last = self.engine.last_progress(definition)
             for key in last.sources if last else {}:
                 now = None if key in views or key in found else self.engine.source_log(key)
                 if now is not None:
-                    found[key] = now[1]
+                    found[key] = newest.setdefault(now[0].ref.place, now[1])
         return found
 
     def columns_read(self, definitions: Sequence[Definition], source: str) -> list[Sequence[str]]:

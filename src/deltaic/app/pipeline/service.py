@@ -21,7 +21,8 @@ from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.rolling.apply import Applier
 from deltaic.app.rolling.kept import KeptDelta, body_for
 from deltaic.app.rolling.propagate import Propagator
-from deltaic.app.values.definition import DOWNSTREAM, Definition, seconds_in
+from deltaic.app.values.definition import Definition
+from deltaic.app.values.properties import DOWNSTREAM, seconds_in
 from deltaic.app.values.report import Report
 from deltaic.errors import ConcurrentRefresh, DeltaicError, HistoryGone, NotIncremental
 from deltaic.store.table import first_line

@@ -180,10 +180,11 @@ class Planner:
         return found
 
     def states(self, compiled: Compiled, pins: Mapping[str, int]) -> dict[str, Snapshot]:
-        found = {}
+        """Of a table that is named in two ways there is one state: a writer may be at work."""
+        found, newest = {}, dict[str, int]()
         for key, source in compiled.sources.items():
             log = Log(source.ref, self.engine.spark)
-            version = pins.get(key, log.version())
+            version = pins[key] if key in pins else newest.setdefault(source.ref.place, log.version())
             found[key] = replace(log.snapshot(version), mark=log.mark(version))
         return found
 
@@ -272,7 +273,7 @@ class Planner:
                 f"{definition.full_name} cannot be refreshed incrementally: {'; '.join(map(str, reasons))}",
                 hint="REFRESH MATERIALIZED VIEW ... FULL recomputes it once, whatever the policy.",
             )
-        paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
+        paths = {s.ref.place: key for key, s in compiled.sources.items()}
         settings = Settings.of(self.engine.spark)
         way = None if reasons else self.incremental(compiled, table, last, reads, settings)
         if not reasons and way is None:

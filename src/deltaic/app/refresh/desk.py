@@ -73,7 +73,7 @@ class Desk:
 
     def scanned(self, ref: TableRef, rows: int | None, files: int | None) -> None:
         """Count what was read without Spark."""
-        path = ref.path or ref.relation
+        path = ref.place
         self.rs_rows[path] = self.rs_rows.get(path, 0) + (rows or 0)
         self.rs_files[path] = self.rs_files.get(path, 0) + (files or 0)
 

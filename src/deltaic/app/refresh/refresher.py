@@ -158,7 +158,7 @@ def _by_name(plan: Plan, by_path: Mapping[str, int] | None) -> dict[str, int] | 
     """Figures under the names of the view and its sources."""
     if by_path is None:
         return None
-    own = plan.table.ref.path or plan.table.ref.relation
+    own = plan.table.ref.place
     names = {**plan.tables, own: plan.definition.full_name}
     read = dict.fromkeys(plan.reads, 0)
     for path, count in by_path.items():

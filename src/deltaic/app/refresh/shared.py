@@ -70,7 +70,7 @@ class Together:
         self, session: SparkSession, source: str, ref: TableRef, after: int, upto: int, columns: Sequence[str]
     ) -> DataFrame | None:
         """`columns` of a change, and its counts; None if nobody else reads them."""
-        key = (ref.path or ref.relation, after, upto)
+        key = (ref.place, after, upto)
         if key not in self.kept:
             used = self.readers(source)
             if len(used) < 2:

@@ -300,7 +300,7 @@ class Propagator:
         steps = propagation_steps(following.body, following.reads, known, following.sign)
         columns = [*(f.name for f in following.body.columns), WEIGHT, TIME]
         write = WriteView("append to the kept delta", kept.table.append_sql(ARTIFACT, columns), kind=Write.APPEND)
-        paths = {s.ref.path or s.ref.relation: key for key, s in self.compiled.sources.items()}
+        paths = {s.ref.place: key for key, s in self.compiled.sources.items()}
         return Plan(
             self.definition, self.compiled, "incremental", following.technique, (), following.reads, [*steps, write],
             kept.table, kept.progress(following.rolling), paths, known, "delta-rs",

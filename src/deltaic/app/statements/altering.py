@@ -160,7 +160,7 @@ class Alteration:
             depth=depth_of(last),
         )
         progress = with_last_vacuum(progress, last)
-        paths = {s.ref.path or s.ref.relation: key for key, s in compiled.sources.items()}
+        paths = {s.ref.place: key for key, s in compiled.sources.items()}
         if program is None:
             return Plan(
                 self.new.definition, compiled, "noop", _told(change), (), reads, [], table, progress, paths,

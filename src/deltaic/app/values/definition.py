@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from deltaic.app.values.properties import (
-    DOWNSTREAM,
     INTERVAL,
     LAG,
     REFERS,
     SCHEDULE,
     TECHNIQUE,
     checked_properties,
-    seconds_in,
 )
 from deltaic.errors import ConfigurationError, DefinitionDamaged
 from deltaic.plan.maintain import Form
@@ -27,8 +25,6 @@ from deltaic.sql.statements import Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["DOWNSTREAM", "seconds_in"]
 
 PROPERTY = "deltaic.definition"
 FORMAT = 4
