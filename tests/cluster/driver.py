@@ -86,6 +86,12 @@ class Scenario:
             self.lost_worker(views)
             self.rolled(views)
 
+    def short(self) -> None:
+        """A group and a recursion, whose executors are lost."""
+        with self.own_session() as session, self.counted(deltaic.open(spark=session), ["grouped"]) as views:
+            self.refreshed(views, CHANGES[0])
+            self.lost_in_a_round(views)
+
     def by_spark(self) -> None:
         """The same without delta-rs: Spark reads and writes everything."""
         with self.own_session() as session, self.counted(deltaic.open(spark=session, use_rs=False)) as views:

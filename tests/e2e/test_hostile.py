@@ -26,8 +26,6 @@ from deltaic.store.postgres.table import PostgresTable, Server
 from tests.e2e.conftest import report_of, rows
 from tests.store.postgres_server import PASSWORD, Database, postgres
 
-pytestmark = pytest.mark.long
-
 BREAKS_OUT = "x'); DROP TABLE t; --` /* \\ \" ${env:HOME} %"
 
 
@@ -42,6 +40,7 @@ def t(wh: Warehouse) -> Warehouse:
     return wh
 
 
+@pytest.mark.long
 def test_names_and_texts_come_through(t: Warehouse, tmp_path: Path) -> None:
     """CREATE, the definition, two refreshes by different writers, a read, a new session, a read."""
     name = "it`s; DROP -- '%2e%2e"
@@ -191,6 +190,7 @@ def test_a_definition_that_was_edited_is_noticed_and_does_nothing(t: Warehouse, 
         assert [view["view"] for view in again.views()] == ["default.w"]
 
 
+@pytest.mark.long
 def test_commits_that_say_what_cannot_be(t: Warehouse) -> None:
     """The view is recomputed, and goes on from there."""
     t.sql("CREATE MATERIALIZED VIEW v AS SELECT k, s FROM t")
@@ -215,6 +215,7 @@ def test_texts_that_settings_would_change(t: Warehouse) -> None:
     t.sql("RESET spark.sql.parser.escapedStringLiterals")
 
 
+@pytest.mark.long
 def test_large_queries_on_spark(t: Warehouse) -> None:
     """What is recomputed, and what Spark itself cannot run."""
     many = " ".join(f"JOIN t AS t{n} ON t{n}.k = t0.k" for n in range(1, 70))
