@@ -218,11 +218,19 @@ def test_texts_that_are_not_utf8(wh: Warehouse, use_rs: bool) -> None:
     """Spark's strings hold any bytes; delta-rs cannot read them, and the change feed has others for them."""
     wh.engine.use_rs = use_rs
     odd = "CAST(X'FF61' AS STRING)"
-    wh.script(f"CREATE TABLE s (k STRING, v INT); INSERT INTO s VALUES ('a', 1), ({odd}, 2)")
-    queries = {"g": "SELECT hex(k) AS h, k, sum(v) AS t FROM s GROUP BY k", "p": "SELECT k, v FROM s WHERE v > 0"}
+    wh.script(
+        "CREATE TABLE s (k STRING, v INT, a ARRAY<STRING>, m MAP<INT, STRUCT<p: STRING>>, t TIMESTAMP);"
+        f"INSERT INTO s (k, v) VALUES ('a', 1), ({odd}, 2)"
+    )
+    queries = {
+        "g": "SELECT hex(k) AS h, k, sum(v) AS t FROM s GROUP BY k",
+        "p": "SELECT k, v FROM s WHERE v > 0",
+        "n": "SELECT hex(a[0]) AS a, hex(m[1].p) AS p, count(t) AS c, count(v) AS n FROM s GROUP BY 1, 2",
+    }
     views = [Kept(wh, name, query) for name, query in queries.items()]
     for batch in (
-        f"INSERT INTO s VALUES ({odd}, 5), (CAST(X'FE' AS STRING), 1)",
+        f"INSERT INTO s (k, v) VALUES ({odd}, 5), (CAST(X'FE' AS STRING), 1)",
+        f"INSERT INTO s VALUES ('b', 5, array({odd}), map(1, named_struct('p', {odd})), TIMESTAMP'2024-01-01')",
         "DELETE FROM s WHERE hex(k) = 'FF61'",
     ):
         wh.sql(batch)
@@ -362,3 +370,22 @@ def test_a_common_time_that_is_vacuumed_meanwhile(wh: Warehouse, monkeypatch: py
         Pipeline(wh.engine).refresh(full=True, again=False)
     for view in views:
         view.refresh("full")
+
+
+@pytest.mark.parametrize("use_rs", [True, False])
+def test_days_that_the_feed_has_as_others(wh: Warehouse, use_rs: bool) -> None:
+    """The Julian calendar left out ten days, and so do Java's old dates, through which a feed may come."""
+    wh.engine.use_rs = use_rs
+    wh.script(
+        "SET spark.sql.session.timeZone = America/New_York; CREATE TABLE s (k INT, d DATE, t TIMESTAMP, a ARRAY<DATE>);"
+        "INSERT INTO s VALUES (1, DATE'1582-10-05', TIMESTAMP'1582-10-10 00:00:00', array(DATE'1582-10-10')),"
+        " (2, DATE'1582-10-04', TIMESTAMP'1582-10-04 23:59:59', NULL), (3, NULL, NULL, NULL)"
+    )
+    views = [
+        Kept(wh, "days", "SELECT CAST(d AS STRING) AS d, count(*) AS n FROM s GROUP BY d"),
+        Kept(wh, "instants", "SELECT k, CAST(t AS STRING) AS t FROM s"),
+        Kept(wh, "nested", "SELECT k, CAST(a AS STRING) AS a FROM s"),
+    ]
+    wh.script("UPDATE s SET k = k + 10; INSERT INTO s SELECT k + 1, d, t, a FROM s WHERE k < 13")
+    for view in views:
+        view.refresh("incremental")

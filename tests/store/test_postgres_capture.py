@@ -16,6 +16,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from psycopg.errors import DeadlockDetected
 
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.errors import CaptureLost, ConcurrentRefresh, ConfigurationError, ExistsError, SourceAway, SourceError
@@ -312,9 +313,15 @@ class Writers:
     def _write(self, connection: Any, chance: random.Random) -> None:
         try:
             while not self._stop.is_set():
-                self._transaction(connection, chance)
+                self._tried(connection, chance)
         except BaseException as error:
             self.problems.append(error)
+
+    def _tried(self, connection: Any, chance: random.Random) -> None:
+        try:
+            self._transaction(connection, chance)
+        except DeadlockDetected:  # two of them changed several equal rows, each in an order of its own
+            connection.execute("ROLLBACK")
 
     def _transaction(self, connection: Any, chance: random.Random) -> None:
         connection.execute("BEGIN")

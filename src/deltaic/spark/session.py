@@ -54,8 +54,14 @@ _ANY_VERSION = ("spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFil
 # A file that is gone or cannot be read is an error, whatever the session makes of it: else rows would be missing.
 _EVERY_FILE = (("spark.sql.files.ignoreMissingFiles", "false"), ("spark.sql.files.ignoreCorruptFiles", "false"))
 
+# Spark's reader of change feeds makes Java's values of its rows, and back. Java's old dates lack the days that the
+# Julian calendar left out, 5 to 14 October 1582.
+_EVERY_DAY = ("spark.sql.datetime.java8API.enabled", "true")
+
 # A delta meets tables many times its size: sending it to where they are is cheaper than sorting both.
 _BROADCAST = ("spark.sql.autoBroadcastJoinThreshold", "64MB")
+
+_OF_A_REFRESH = (_BROADCAST, _ANY_VERSION, _EVERY_DAY, *_EVERY_FILE)
 
 
 TABLES_OF_A_WAREHOUSE = {
@@ -135,16 +141,14 @@ def fork(session: SparkSession) -> SparkSession:
         for key in _OF_ONE_STATEMENT:
             clone.conf.unset(key)
         _set_literally(clone)
-        clone.conf.set(*_BROADCAST)
-        for setting in (_ANY_VERSION, *_EVERY_FILE):
+        for setting in _OF_A_REFRESH:
             clone.conf.set(*setting)
         return clone
     child = session.newSession()
     _copy_settings(session, child)
     child.conf.set(*_WHOLE_PATHS_IN_PLANS)
     child.conf.set(*_LOCAL_ROWS)
-    child.conf.set(*_BROADCAST)
-    for setting in (_ANY_VERSION, *_EVERY_FILE):
+    for setting in _OF_A_REFRESH:
         child.conf.set(*setting)
     _set_literally(child)
     here = (session.catalog.currentCatalog(), session.catalog.currentDatabase())

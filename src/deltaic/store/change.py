@@ -12,7 +12,7 @@ All ways give the same change once equal rows are netted:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -125,17 +125,18 @@ def _feed_sql(ref: TableRef, after: int, upto: int, columns: Sequence[str], snap
     if ref.path is not None and ref.relation.startswith("delta."):
         function, name = ("table_changes_by_path", ref.path)
     sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1L ELSE -1L END"
-    texts = [field["name"] for field in snapshot.fields if field["type"] == "string" and field["name"] in columns]
+    texts = [field for field in snapshot.fields if '"string"' in json.dumps(field["type"]) and field["name"] in columns]
     only = [quote(snapshot.shown)] if snapshot.shown else []
     only += [_all_utf8(texts)] if texts else []
     feed = f"{function}({text_literal(name)}, {after + 1}, {upto})" + (f" WHERE {' AND '.join(only)}" if only else "")
     return f"SELECT {_selected(columns)}{sign} AS {quote(WEIGHT)} FROM {feed}"
 
 
-def _all_utf8(columns: Sequence[str]) -> str:
+def _all_utf8(fields: Sequence[Mapping[str, Any]]) -> str:
     """Of a text that is not UTF-8 Spark's feed has another, with U+FFFD for its odd bytes. One with U+FFFD may be such
     a text; the refresh then reads the files themselves."""
-    odd = " OR ".join(f"contains({quote(column)}, '\ufffd')" for column in columns)
+    named = ((quote(field["name"]), field["type"] == "string") for field in fields)
+    odd = " OR ".join(f"contains({name if plain else f'CAST({name} AS STRING)'}, '\ufffd')" for name, plain in named)
     return f"CASE WHEN {odd} THEN raise_error({text_literal(rs.MAYBE_NOT_TEXT)}) ELSE TRUE END"
 
 
