@@ -1,6 +1,8 @@
 """Pages of Java, told in one line."""
 
+import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 
 from deltaic.errors import ComputeError, SourceError
@@ -35,6 +37,11 @@ GONE = "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file f
         (OF_SPARK_ITSELF, 'default.v could not be computed: {"a":1} (of class', None),
         (ANALYSIS, "default.v could not be computed: [DIVIDE_BY_ZERO] Division by zero.", "change those"),
         (GONE, "default.v could not be computed: [FAILED_READ_FILE.FILE_NOT_EXIST]", "RESTORE that table"),
+        (
+            "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row",
+            "default.v could not be computed: [SCALAR",
+            "an aggregate",
+        ),
         ("", "default.v could not be computed: Spark gave no message", None),
     ],
 )
@@ -52,6 +59,7 @@ def test_what_is_told_already_and_what_is_a_bug_stay_as_they_are() -> None:
     for error in (SourceError("plain"), KeyError("bug")):
         with pytest.raises(type(error)), told_of("default.v"):
             raise error
-    with pytest.raises(ComputeError) as raised, told_of("default.v"):
-        raise PySparkException(ANALYSIS)
-    assert isinstance(raised.value.__cause__, PySparkException)
+    for thrown in (PySparkException(ANALYSIS), DeltaError("Kernel error"), pa.ArrowInvalid("not in range")):
+        with pytest.raises(ComputeError) as raised, told_of("default.v"):
+            raise thrown
+        assert raised.value.__cause__ is thrown

@@ -24,6 +24,10 @@ _VALUE = re.compile(
 )
 _HINTS = (
     (_FILE, "A file that the newest version of a table needs is gone: RESTORE that table, or bring the file back."),
+    (
+        re.compile("SCALAR_SUBQUERY_TOO_MANY_ROWS"),
+        "A subquery that stands for one value has several rows now: change those, or the query (an aggregate in it).",
+    ),
     (_VALUE, "The query fails on rows that are there now: change those, or the query (try_cast, a wider type)."),
     (
         re.compile("DELTA_CANNOT_MODIFY_APPEND_ONLY"),
