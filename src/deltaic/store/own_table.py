@@ -39,7 +39,7 @@ TRANSACTION_APP = "deltaic"
 
 TRY_AGAIN = "Nothing was changed here. Do the same again to go on from there."
 """What a loser is told to do."""
-_APPENDED = "__deltaic_appended"
+_WRITTEN = "__deltaic_written"
 
 
 class OwnTable:
@@ -200,19 +200,21 @@ class OwnTable:
         """Rows that are here, of a table that loses none."""
         if self.why_not_rs(rows, []) is None:
             return self.apply_rs(rows, [], progress)
-        schema = session.sql(f"SELECT * FROM {self.ref.relation}").schema
-        wanted = StructType([StructField(OP, IntegerType(), False), *schema.fields])
-        arrow_to_spark(session, rows, wanted).createOrReplaceTempView(_APPENDED)
-        return self.apply_spark(session, write_sql.append_sql(self.ref.relation, _APPENDED, schema.names), progress)
+        return self.apply_spark(session, self.append_sql(_WRITTEN, self.lend(session, rows, _WRITTEN)), progress)
 
     def overwrite(self, rows: pa.Table, progress: Progress, session: SparkSession) -> Commit:
         """Rows that are here, instead of all there are."""
         if self.can_use_rs(self.log.snapshot()):
             return self.overwrite_rs(rows, progress)
+        columns = self.lend(session, rows, _WRITTEN)
+        return self.apply_spark(session, self.overwrite_sql(f"SELECT * FROM {_WRITTEN}", columns), progress)
+
+    def lend(self, session: SparkSession, rows: pa.Table, name: str) -> list[str]:
+        """Rows that are here, under a name of Spark's and with the types of this table. Its columns."""
         schema = session.sql(f"SELECT * FROM {self.ref.relation}").schema
-        arrow_to_spark(session, rows, schema).createOrReplaceTempView(_APPENDED)
-        query = f"SELECT * FROM {_APPENDED}"
-        return self.apply_spark(session, self.overwrite_sql(query, schema.names), progress)
+        op = [StructField(OP, IntegerType(), False)] if OP in rows.column_names else []
+        arrow_to_spark(session, rows, StructType([*op, *schema.fields])).createOrReplaceTempView(name)
+        return list(schema.names)
 
     def commit_progress_only(self, progress: Progress, session: SparkSession | None = None) -> Commit:
         """A delta that nets to nothing still moves the view to its sources' new versions."""

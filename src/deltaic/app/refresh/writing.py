@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import IntegerType, StructField, StructType
 
 from deltaic.algebra.quoting import quote
 from deltaic.app.refresh.desk import Desk
@@ -18,7 +17,6 @@ from deltaic.plan.cost import WHOLE_ROWS
 from deltaic.plan.program import ARTIFACT, OP
 from deltaic.plan.rounds import RoundsFound
 from deltaic.plan.steps import Write, WriteView
-from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
 from deltaic.store.marks import Found
 from deltaic.store.own_table import plain_timestamps
@@ -116,9 +114,7 @@ class Writing:
             return self.desk.table.commit_progress_only(self.progress, self.desk.session)
         if self.desk.table.why_not_rs(rows, key) is None:
             return self.desk.table.apply_rs(rows, key, self.progress)
-        schema = self.desk.session.sql(f"SELECT * FROM {self.desk.table.ref.relation}").schema
-        wanted = StructType([StructField(OP, IntegerType(), False), *schema.fields])
-        arrow_to_spark(self.desk.session, rows, wanted).createOrReplaceTempView(ARTIFACT)
+        self.desk.table.lend(self.desk.session, rows, ARTIFACT)
         return self.write_spark(step)
 
 
