@@ -384,7 +384,9 @@ def test_delta_rs_gives_the_same_types_and_values_as_spark(spark: SparkSession, 
         session.conf.set("spark.sql.session.timeZone", "America/New_York")
         session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         do(session, log, f"INSERT INTO {{t}} VALUES ({', '.join(value for _, value in TYPED.values())})")
-        do(session, log, f"INSERT INTO {{t}} VALUES ({', '.join('NULL' for _ in TYPED)})")
+        kept = partition.split(", ")  # of NULL partitions delta-rs does not know the type
+        nulls = ", ".join(value if name in kept else "NULL" for name, (_, value) in TYPED.items())
+        do(session, log, f"INSERT INTO {{t}} VALUES ({nulls})")
         do(session, log, "UPDATE {t} SET c = 5 WHERE a IS NOT NULL")
         columns = list(TYPED)
         rs, plain = (plan_change(log, 0, 3, columns, allow_rs=allow) for allow in (True, False))
