@@ -26,6 +26,7 @@ from deltaic.store.gone import is_history_gone
 from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.table import table_at
+from deltaic.store.write_sql import create_sql
 from tests.store.tables import arrow_rows, comparable
 
 SOURCES = {"default.sales": SourceState(7, "an-id", "id BIGINT")}
@@ -38,7 +39,7 @@ def progress(number: int, technique: str = "base") -> Progress:
 
 def make_view(spark: SparkSession, path: Path, query: str, **options: Any) -> OwnTable:
     view = OwnTable(table_at(path), path.parent / ".deltaic" / "lock")
-    view.apply_spark(spark, view.create_sql(query, **options), progress(1))
+    view.apply_spark(spark, create_sql(view.ref.relation, query, **options), progress(1))
     return view
 
 
@@ -108,11 +109,11 @@ def test_a_view_can_be_partitioned_or_clustered(spark: SparkSession, tmp_path: P
 def test_creating_what_exists_is_refused_and_replacing_goes_on_counting(spark: SparkSession, tmp_path: Path) -> None:
     view = make_view(spark, tmp_path / "v", "SELECT 1 AS k")
     with pytest.raises(ExistsError):
-        view.apply_spark(spark, view.create_sql("SELECT 2 AS k"), progress(2))
-    view.apply_spark(spark, view.create_sql("SELECT 3 AS j", replace=True), progress(2))
+        view.apply_spark(spark, create_sql(view.ref.relation, "SELECT 2 AS k"), progress(2))
+    view.apply_spark(spark, create_sql(view.ref.relation, "SELECT 3 AS j", replace=True), progress(2))
     assert contents(spark, view) == Counter({(3,): 1})
     with pytest.raises(ConcurrentRefresh):
-        view.apply_spark(spark, view.create_sql("SELECT 4 AS j", replace=True), progress(2))
+        view.apply_spark(spark, create_sql(view.ref.relation, "SELECT 4 AS j", replace=True), progress(2))
 
 
 # --- the two ways of writing give the same table --------------------------------------------------

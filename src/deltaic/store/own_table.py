@@ -74,28 +74,6 @@ class OwnTable:
     def overwrite_sql(self, query: str, columns: Sequence[str]) -> str:
         return write_sql.overwrite_sql(self.ref.relation, query, columns)
 
-    def create_sql(
-        self,
-        query: str,
-        *,
-        replace: bool = False,
-        partition_by: Sequence[str] = (),
-        cluster_by: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        comment: str | None = None,
-        location: str | None = None,
-    ) -> str:
-        return write_sql.create_sql(
-            self.ref.relation,
-            query,
-            replace=replace,
-            partition_by=partition_by,
-            cluster_by=cluster_by,
-            properties=properties,
-            comment=comment,
-            location=location,
-        )
-
     # --- by Spark ---
 
     def apply_spark(self, session: SparkSession, sql: str, progress: Progress) -> Commit:

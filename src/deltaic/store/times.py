@@ -22,6 +22,7 @@ from deltaic.store.log import Log
 from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.state import read_state_rs
+from deltaic.store.write_sql import create_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,7 +209,7 @@ class TimesTable:
     def create(self) -> None:
         empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in COLUMNS.items())
         query = f"SELECT {empty} WHERE FALSE"
-        sql = self.table.create_sql(query, properties=self.properties(), location=self.location)
+        sql = create_sql(self.table.ref.relation, query, properties=self.properties(), location=self.location)
         with self.writing() as session:
             self.table.apply_spark(session, sql, Progress(1, {}, "times"))
 

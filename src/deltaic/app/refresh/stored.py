@@ -21,7 +21,7 @@ from deltaic.plan.recursion_cost import mean_round
 from deltaic.plan.refreshing import full_query
 from deltaic.plan.rounds import RoundsFound
 from deltaic.plan.steps import SourceRead, StoredView, WriteView
-from deltaic.store import partitions
+from deltaic.store import partitions, write_sql
 from deltaic.store.log import PLANNED_AT, Log
 from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress, SourceState
@@ -107,7 +107,8 @@ def create_sql(
     definition = compiled.definition
     if properties is None:
         properties = own_properties(table)
-    return table.create_sql(
+    return write_sql.create_sql(
+        table.ref.relation,
         without_defaults(compiled, query),
         replace=replacing,
         partition_by=definition.partitioned_by,

@@ -19,6 +19,7 @@ from deltaic.delta.timed import TIME
 from deltaic.errors import ConcurrentRefresh, ExistsError, HistoryGone, MissingError, NotIncremental
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.rolling import Rolling
+from deltaic.store import write_sql
 from deltaic.store.own_table import TRY_AGAIN, OwnTable
 from deltaic.store.progress import Progress
 
@@ -127,7 +128,9 @@ class KeptDelta:
         empty = ", ".join(f"CAST(NULL AS {kind}) AS `{name}`" for name, kind in fields)
         _, location = self.engine.catalog.hidden(KEPT_DELTA, self.definition.schema, self.definition.name)
         query, kept_for = f"SELECT {empty} WHERE FALSE", Settings.of(self.engine.spark).retention
-        sql = table.create_sql(query, replace=table.exists, properties=kept_for, location=location)
+        sql = write_sql.create_sql(
+            table.ref.relation, query, replace=table.exists, properties=kept_for, location=location
+        )
         try:
             table.apply_spark(session, sql, kept.progress(kept.rolling))
         except (ExistsError, MissingError) as other:
