@@ -293,3 +293,20 @@ def test_tables_by_their_folders(wh: Warehouse, tmp_path: Path) -> None:
     assert rows(wh, "SELECT * FROM v") == [(2,)]
     with pytest.raises(DependencyError):
         wh.sql(f"DROP TABLE {place}")
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("place", ["", "LOCATION '{elsewhere}'"], ids=["of the warehouse", "elsewhere"])
+def test_a_table_is_partitioned_otherwise(wh: Warehouse, tmp_path: Path, place: str) -> None:
+    """Delta leaves what Spark's catalog cannot take the next time, and says so once that is committed."""
+    elsewhere = place.format(elsewhere=tmp_path / "elsewhere")
+    wh.sql(f"CREATE TABLE t USING delta {elsewhere} AS SELECT 1 AS k, 'a' AS s")
+    wh.sql("CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM t GROUP BY k")
+    for more in (1, 2):
+        wh.sql("CREATE OR REPLACE TABLE t (k INT, s STRING) PARTITIONED BY (k)")
+        wh.sql(f"INSERT INTO t VALUES ({more}, 'b')")
+        wh.refresh("v")
+        assert rows(wh, "SELECT * FROM v") == [(more, 1)]
+    wh.sql("CREATE TABLE IF NOT EXISTS t (k INT) PARTITIONED BY (k)")
+    wh.sql("ALTER TABLE t ADD COLUMN z INT")
+    assert rows(wh, "SELECT s, z FROM t") == [("b", None)]

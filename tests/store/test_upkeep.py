@@ -134,7 +134,7 @@ def test_an_order_without_its_past_tells_the_same_of_what_is_left(seed: int) -> 
     for time in range(1, 40):
         source = choice.choice("abc")
         newest[source] += choice.randint(1, 3)
-        units.append(Unit(time, source, newest[source], 1000 * time, 1000 * time))
+        units.append(Unit(time, source, newest[source], 1000 * time))
     whole = order = Order(tuple(units))
     for cut in sorted(choice.sample(range(1, 40), 3)):
         order = order.since(cut, frozenset("ab"))

@@ -27,7 +27,7 @@ from deltaic.store.write_sql import create_sql
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COLUMNS = {"time": "BIGINT", "source": "STRING", "version": "BIGINT", "stamp": "BIGINT", "own_stamp": "BIGINT"}
+COLUMNS = {"time": "BIGINT", "source": "STRING", "version": "BIGINT", "stamp": "BIGINT"}
 Writing = Callable[[], AbstractContextManager["SparkSession"]]
 _ATTEMPTS = 5
 _BEGINNING = ""
@@ -37,13 +37,12 @@ _ARROW = {"BIGINT": pa.int64(), "STRING": pa.string()}
 
 @dataclass(frozen=True)
 class Unit:
-    """One commit: the id of its table, its version, its time, and milliseconds: as recorded, and as it says itself."""
+    """One commit: the id of its table, its version, its time, and its timestamp in milliseconds."""
 
     time: int
     source: str
     version: int
     stamp: int
-    own_stamp: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Order:
             return self
         last = {unit.source: unit for unit in self.units if unit.time <= time and unit.source in sources}
         later = (unit for unit in self.units if unit.time > time)
-        beginning = Unit(time, _BEGINNING, 0, stamp, stamp)
+        beginning = Unit(time, _BEGINNING, 0, stamp)
         return Order((*sorted(last.values(), key=lambda unit: unit.time), beginning, *later))
 
     def versions_at(self, time: int, sources: Iterable[str]) -> dict[str, int]:
@@ -131,9 +130,8 @@ def numbered(order: Order, logs: Mapping[str, tuple[Log, int]]) -> list[Unit]:
     stamp, time = (order.units[-1].stamp if order.units else 0), order.newest
     for own, _, source, version in sorted(found, key=lambda one: one[0]):
         time += 1
-        own_stamp = own if own >= 0 else _stamp(logs[source][0], version)
-        stamp = max(stamp, own_stamp)
-        units.append(Unit(time, source, version, stamp, own_stamp))
+        stamp = max(stamp, own if own >= 0 else _stamp(logs[source][0], version))
+        units.append(Unit(time, source, version, stamp))
     return units
 
 

@@ -209,6 +209,13 @@ class LocalCatalog(FolderCatalog):
         if link is not None:
             link.unlink()
 
+    def show_again(self, schema: str, name: str) -> None:
+        """A table that is partitioned otherwise than it was: what Delta leaves of it in Spark's catalog is out of order
+        there, and the next change of its columns would fail once it is committed."""
+        self.hide(schema, name)
+        self.attached.pop(_key(schema, name), None)
+        self.attach(schema, name, self.folder(schema, name))
+
     def hide(self, schema: str, name: str, kind: str | None = None) -> None:
         """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one.
         Files stay: those of a table that Spark made by itself (saveAsTable) are away while it drops the name."""

@@ -133,7 +133,10 @@ class TableStatements:
                 return result
             location = text_literal(str(self.catalog.folder(schema, name)))
             with self.catalog.making_table(schema, name):
-                return self.engine.spark.sql(f"{statement.before} LOCATION {location} {statement.after}")
+                result = self.engine.spark.sql(f"{statement.before} LOCATION {location} {statement.after}")
+            if "PARTITIONED" in statement.after.upper():
+                self.catalog.show_again(schema, name)
+            return result
 
     def spark(self, sql: str) -> DataFrame:
         """Spark's own statement; one that may write holds the lock while it does."""
