@@ -305,6 +305,11 @@ def test_a_query_that_fails_on_the_rows_that_are_there(wh: Warehouse) -> None:
     wh.sql("DELETE FROM s WHERE k = 1")
     assert outcome(wh, "v") == INCREMENTAL
     check_queries(wh, {"v": "SELECT k, 10 / v AS t FROM s"})
+    wh.script("CREATE TABLE r (k INT, v INT); INSERT INTO r VALUES (1, 1), (2, 2)")
+    wh.sql("CREATE MATERIALIZED VIEW u AS SELECT k, 10 % v AS t, element_at(array(7, 8), v) AS e FROM r")
+    for value in (0, 9):  # no remainder, no element
+        wh.script(f"INSERT INTO r VALUES (3, {value}); DELETE FROM r WHERE k = 3")
+        assert outcome(wh, "u") == "EVALUATION"
 
 
 NO_ROWS = (

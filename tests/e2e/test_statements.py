@@ -236,6 +236,8 @@ def test_a_session_of_the_users_own(spark: object, tmp_path: Path) -> None:
         with pytest.raises(DeltaicError, match=r"mine\.w"):
             wh.refresh()
         view.check()
+        with pytest.raises(DependencyError, match="mine"):
+            wh.sql("DROP SCHEMA mine CASCADE")
         assert {v["view"]: v["policy"] is None for v in wh.views()} == {"mine.v": False, "mine.w": True}
         wh.sql("DROP MATERIALIZED VIEW v")
         wh.sql("DROP MATERIALIZED VIEW w")

@@ -3,13 +3,13 @@
 import pytest
 
 from deltaic.sql.moving import foreign, moves, undecided
-from deltaic.sql.parse import Text
+from deltaic.sql.parse import Text, parse_query
 
-BUILTINS = {"sum", "count", "explode", "upper", "cast", "coalesce", "date_add", "array", "date", "now", "rand"}
+BUILTINS = {"sum", "count", "explode", "upper", "cast", "coalesce", "date_add", "array", "date", "now", "rand", "hour"}
 
 
-def is_moving(sql: str) -> bool:
-    return moves(Text.of(sql), lambda name: name == "user", BUILTINS.__contains__)
+def is_moving(sql: str, **columns: str) -> bool:
+    return moves(parse_query(sql)[1], {"user": "string"} | columns, BUILTINS.__contains__)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,11 @@ def is_moving(sql: str) -> bool:
         "SELECT a FROM s, LATERAL f(a) AS t(x)",
         "SELECT (SELECT max(x) FROM t WHERE rand() > x) FROM s",
         "SELECT `f`(a) FROM s",
+        "SELECT trim(BOTH f(a) FROM a) FROM s",
+        "SELECT overlay(a PLACING f(a) FROM 1) FROM s AS f(a)",
+        "SELECT `current_date`, a FROM s",
+        "SELECT a FROM s WHERE d > timestamp'T10:00' LIMIT 3",
+        "SELECT hour('1:30:15.5 UTC') FROM s",
     ],
 )
 def test_what_moves(sql: str) -> None:
@@ -45,6 +50,11 @@ def test_what_moves(sql: str) -> None:
         "SELECT cast(a AS DECIMAL(10, 2)), count(*) FILTER (WHERE a IN (1, 2)) FROM s q(a) JOIN t USING (a)",
         "SELECT sum(a) OVER (PARTITION BY (b)) FROM s LATERAL VIEW explode(array(1)) e AS z",
         "SELECT 'today is a day', 'to' + 'day', 'todays', upper('nowhere') FROM range(3)",
+        "SELECT a FROM s TABLESAMPLE (5 ROWS) REPEATABLE (1) AS q(a, b)",
+        "SELECT * FROM s UNPIVOT INCLUDE NULLS (x FOR y IN (a, b)) AS u",
+        "SELECT trim(BOTH (a) FROM a), overlay(a PLACING ('x') FROM (1) FOR (2)) FROM s VERSION AS OF (1)",
+        "SELECT a DIV (b), CAST(a AS VARCHAR(3)), a AT TIME ZONE ('UTC') FROM s LATERAL VIEW explode(array(1)) AS z",
+        "SELECT a FROM s GROUP BY GROUPING SETS ((a), ()), CUBE (a) WINDOW w AS (PARTITION BY (a))",
         "SELECT * FROM VALUES (1), (2) AS v(x) WHERE NOT (x = 1) AND EXISTS (SELECT 1)",
     ],
 )
@@ -52,10 +62,17 @@ def test_what_does_not(sql: str) -> None:
     assert not is_moving(sql)
 
 
+def test_a_time_of_the_day_is_todays_only_as_a_timestamp() -> None:
+    sql = "SELECT a FROM s WHERE a > '10:00'"
+    assert not is_moving(sql, a="string")
+    assert is_moving(sql, a="timestamp_ntz")
+    assert not is_moving("SELECT TIME '10:00', CAST(a AS TIMESTAMP) FROM s")
+
+
 def test_what_it_is_and_where() -> None:
     text = Text.of("SELECT a, now(), f(b) FROM s")
     whole = (0, len(text.sql))
-    assert undecided(text, whole, lambda _: False) == ("now() is not decided by the row", 10)
+    assert undecided(text, whole, lambda _: False, ()) == ("now() is not decided by the row", 10)
     found = foreign(text, whole, BUILTINS.__contains__)
     assert found is not None
     assert found[1] == 17

@@ -122,11 +122,12 @@ class Expanded(Counting):
 
 
 def _meets_one(left: Node, right: Node, on: Expr | None) -> bool:
-    """Whether all columns of a set are equal to some of the left side."""
+    """Whether all columns of a set are equal to some of the left side: of another type, several may be equal to one."""
     if not isinstance(right, Scan) or not right.source.startswith(SET_PREFIX):
         return False
     pairs = [(a, b) for one, two, _ in equal_pairs(on) for a, b in ((one, two), (two, one))]
-    return set(right.columns) <= {a for a, b in pairs if b in left.columns}
+    own, theirs = left.fields, right.fields
+    return set(right.columns) <= {a for a, b in pairs if a in theirs and b in own and theirs[a].type == own[b].type}
 
 
 def can_be_told(node: Aggregate) -> bool:

@@ -96,7 +96,7 @@ class MatchDerivation(Groups):
     def turned(self, node: Join, touched: Ref, moved: Ref) -> Node:
         """The rows that stand alone from now on, or no longer, as the join shows them."""
         seen = self.seen.get(node)
-        if seen is None or not self.is_told(seen) or self.is_small(node.right, seen):
+        if seen is None or not self.is_told(seen) or self.is_small(node.right, seen) or not _meets_exactly(node):
             return self.flipped(node, touched, self.counted(node, self.keys_of(node, touched), moved))
         if self.grows(node.right):
             return self.first_matches(node, touched, seen)
@@ -245,6 +245,12 @@ class MatchDerivation(Groups):
 def key_columns(node: Join) -> tuple[str, ...]:
     """The columns of the left side that decide what it matches."""
     return tuple(name for name in node.left.columns if node.on is not None and name in node.on.columns)
+
+
+def _meets_exactly(node: Join) -> bool:
+    """Whether a row of the other side with equal columns meets the same."""
+    fields = node.right.fields
+    return node.on is None or all(is_exact_key(fields[c].type) for c in node.on.columns if c in fields)
 
 
 def lift(node: Node, target: Join, rows: Node, other: frozenset[str]) -> tuple[Node, frozenset[str]] | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from deltaic.algebra.expr import col, join_parts
 from deltaic.algebra.nodes import WEIGHT, Aggregate, Item, Node, Project, Ref
 from deltaic.algebra.stability import is_unstable, unstable_columns
 from deltaic.algebra.trees import keep
 from deltaic.delta.moments import ChangeTables, signed_value, totals
-from deltaic.delta.rules import Derivation
+from deltaic.delta.rules import Derivation, merged_exactly
 from deltaic.plan.fold import change_items, counts_copies, one_by_one
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.state import Fold
@@ -53,9 +52,7 @@ def change_table(way: Maintenance, derivation: Derivation) -> Change:
     looked_at = used.union(*(part.looked_at for part in parts if part.moment is None))
     adding = tuple(Item(n, signed_value(m), m.type) for n, m in wanted.items())
     rows = Project(delta, (*(i for i in keep(delta) if i.name in {*looked_at, WEIGHT}), *adding))
-    total = Item(WEIGHT, join_parts("sum(", col(WEIGHT), ")"), "bigint", False)
-    equal = tuple(item for item in keep(rows) if item.name in looked_at)
-    netted: Node = Aggregate(rows, equal, (total, *totals(wanted)))
+    netted = merged_exactly(rows, totals(wanted))
     if counts_copies(parts):
         netted = one_by_one(netted, wanted)
     table = Aggregate(netted, top.groups, items)

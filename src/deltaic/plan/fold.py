@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from deltaic.algebra.expr import Expr, col, conjunction, join_parts
 from deltaic.algebra.nodes import WEIGHT, Field, Generate, Item, Node, Project
 from deltaic.algebra.trees import keep, pass_through
+from deltaic.algebra.types import is_exact_key
 from deltaic.delta.moments import Wanted, total_of
 from deltaic.plan.state import Fold, Part, spread_of
 
@@ -164,9 +165,9 @@ def doubtful(part: Part, stored: Mapping[str, Expr], rows: Expr) -> Expr | None:
         case Fold.ADD | Fold.BITS_XOR | Fold.SPREAD | Fold.BAG:
             return None
         case Fold.LEAST:
-            better, matters = join_parts(came, " <= ", gone), join_parts(gone, " <= ", old)
+            better, matters = _settles(came, " < ", gone, part.item.type), join_parts(gone, " <= ", old)
         case Fold.GREATEST:
-            better, matters = join_parts(came, " >= ", gone), join_parts(gone, " >= ", old)
+            better, matters = _settles(came, " > ", gone, part.item.type), join_parts(gone, " >= ", old)
         case Fold.AT_LEAST | Fold.AT_GREATEST:
             # among equal ones it is not known whose neighbour is stored: only a better one settles it
             extreme = part.beside[0]
@@ -176,6 +177,15 @@ def doubtful(part: Part, stored: Mapping[str, Expr], rows: Expr) -> Expr | None:
         case _:
             return join_parts(gone, " > 0")
     return join_parts(gone, " IS NOT NULL AND (", matters, ") IS NOT FALSE AND (", better, ") IS NOT TRUE")
+
+
+def _settles(came: Expr, sign: str, gone: Expr, kind: str) -> Expr:
+    """Whether what came is the extreme, whatever else there is: better than what is gone, or the very same."""
+    if is_exact_key(kind):
+        return join_parts(came, sign.rstrip(), "= ", gone)
+    if kind in ("double", "float"):
+        return join_parts(came, sign, gone, " OR (", came, " = ", gone, " AND ", came, " <> 0)")
+    return join_parts(came, sign, gone)
 
 
 def _opposite(sign: str) -> str:

@@ -14,7 +14,7 @@ from deltaic.algebra.nodes import WEIGHT, Aggregate, Field, Node, Project, Scan,
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.algebra.trees import keep, pass_through, top_of, with_leaves, with_top
-from deltaic.delta.rules import Binding, at, net
+from deltaic.delta.rules import Binding, at, net_exactly
 from deltaic.delta.timed import TIME, OneTerm, Timed, timed, why_not_timed
 from deltaic.plan.maintain import Known, Maintenance, Way
 
@@ -98,7 +98,7 @@ def timed_bindings(body: Body, known: Known, sign: int | None) -> tuple[Timed, t
     found = derivation.delta(body.node)
     if found is None:
         return None
-    netted = net(timed(found, body.node.columns))
+    netted = net_exactly(timed(found, body.node.columns))
     names = dict(zip(body.node.columns, (f.name for f in body.columns), strict=True))
     renamed = Project(netted, tuple(replace(i, name=names.get(i.name, i.name)) for i in keep(netted)))
     return derivation, (*derivation.bindings, Binding("", renamed))

@@ -26,8 +26,9 @@ from deltaic.algebra.nodes import (
 from deltaic.algebra.quoting import quote
 from deltaic.algebra.recursion import Component, Predicate, column
 from deltaic.algebra.trees import keep, pass_through
+from deltaic.algebra.types import is_exact_key
 from deltaic.delta.dred import AlteredRules, Dred, Leaf, Of, Place, Round, matching, own_leaf, predicate_ref
-from deltaic.delta.rules import Binding, Derivation, net, ordered
+from deltaic.delta.rules import Binding, Derivation, apart, net_exactly, ordered
 from deltaic.plan.strata import STRATUM, StrataTable, Stratum
 from deltaic.sql.render import render
 
@@ -105,7 +106,7 @@ class Leaves:
         if not self.derivation.moves(leaf.node):
             of = Of.NEW
         rows = _leaf_ref(number, leaf.node, of)
-        pairs = zip(rows.schema, leaf.node.schema, strict=True)
+        pairs = zip(rows.schema, leaf.node.schema, strict=False)
         return Project(rows, tuple(Item(f.name, col(own.name), f.type, f.nullable) for own, f in pairs))
 
     def changed(self, leaf: Leaf) -> bool:
@@ -122,11 +123,12 @@ class Leaves:
         """All relations of all leaves."""
         found: list[Binding] = []
         for number, node in enumerate(self.nodes):
-            found.append(Binding(leaf_relation(number, Of.NEW), placed(node)))
+            found.append(Binding(leaf_relation(number, Of.NEW), _told_apart(placed(node))))
             delta = self.derivation.delta(node)
             if delta is None:
                 continue
-            moved = Binding(f"__deltaic_leaf{number}_moved", net(placed(ordered(delta, node.columns), WEIGHT)))
+            rows = placed(ordered(delta, node.columns), WEIGHT)
+            moved = Binding(f"__deltaic_leaf{number}_moved", net_exactly(_told_apart(rows)))
             counted = Binding(f"__deltaic_leaf{number}_counted", _counted(number, node, moved))
             found.extend([*self.derivation.bindings, moved, counted, *_sides(number, node, counted)])
             self.derivation.bindings.clear()
@@ -142,7 +144,17 @@ def _leaf_ref(number: int, node: Node, of: Of) -> Ref:
 
 
 def _fields(node: Node) -> tuple[Field, ...]:
-    return tuple(Field(column(n), f.type) for n, f in enumerate(node.schema))
+    """Of a leaf's relations: its columns, and what tells values apart that are equal and not the same."""
+    own = [Field(column(n), f.type) for n, f in enumerate(node.schema)]
+    return (*own, *(item.field for item in _apart(own)))
+
+
+def _apart(fields: Sequence[Field]) -> list[Item]:
+    return [apart(f, f"{f.name}_apart") for f in fields if f.name != WEIGHT and not is_exact_key(f.type)]
+
+
+def _told_apart(node: Node) -> Project:
+    return Project(node, (*keep(node), *_apart(node.schema)))
 
 
 def placed(node: Node, *more: str) -> Project:

@@ -18,17 +18,16 @@ _NOISE = re.compile(r"\s*(?:SQLSTATE: \w+|\(?line \d+,? pos \d+\)?;?)\s*")
 
 _FILE = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|DELTA_FILE_NOT_FOUND|Object at location .* not found")
 _VALUE = re.compile(
-    r"ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|CAST_INVALID_INPUT|CAST_OVERFLOW"
-    r"|INVALID_ARRAY_INDEX|INVALID_URL|CANNOT_PARSE|INTERVAL_ARITHMETIC_OVERFLOW|SCALAR_SUBQUERY_TOO_MANY_ROWS"
-    r"|USER_RAISED_EXCEPTION|DATETIME_OVERFLOW|MAP_KEY_DOES_NOT_EXIST|DUPLICATED_MAP_KEY"
+    r"SQLSTATE: 2[12]\w{3}|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|CAST_INVALID_INPUT"
+    r"|CAST_OVERFLOW|CANNOT_PARSE|SCALAR_SUBQUERY_TOO_MANY_ROWS|USER_RAISED_EXCEPTION|MAP_KEY_DOES_NOT_EXIST"
 )
+"""The standard's classes of errors of data and of cardinality; by name, where a page is cut before its state."""
 _HINTS = (
     (_FILE, "A file that the newest version of a table needs is gone: RESTORE that table, or bring the file back."),
     (
         re.compile("SCALAR_SUBQUERY_TOO_MANY_ROWS"),
         "A subquery that stands for one value has several rows now: change those, or the query (an aggregate in it).",
     ),
-    (_VALUE, "The query fails on rows that are there now: change those, or the query (try_cast, a wider type)."),
     (
         re.compile("DELTA_CANNOT_MODIFY_APPEND_ONLY"),
         "Somebody made the view's table append-only: ALTER TABLE ... UNSET TBLPROPERTIES (delta.appendOnly).",
@@ -37,6 +36,7 @@ _HINTS = (
         re.compile("DELTA_VIOLATE_CONSTRAINT|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_EXCEED_CHAR_VARCHAR_LIMIT"),
         "Somebody gave the view's table a constraint: ALTER TABLE ... DROP CONSTRAINT takes it away.",
     ),
+    (_VALUE, "The query fails on rows that are there now: change those, or the query (try_cast, a wider type)."),
 )
 
 

@@ -49,6 +49,8 @@ class Context:
     """Of predicates that recursive expressions define, each after those it reads."""
     defined: dict[Span, Derived] = field(default_factory=dict)
     """Where in the text they are."""
+    types: set[str] = field(default_factory=set)
+    """Of the columns of all tables that were named so far."""
     predicates: int = 0
     relations: int = 0
     """How many were lowered so far; common table expressions are, each time they are read."""
@@ -228,7 +230,7 @@ class Block:
                     Code.UNSUPPORTED_SYNTAX, f"{call.name}() groups rows by their neighbours", call.span[0]
                 )
         self.check_stars(tree, span)
-        found = undecided(self.text, span, lambda name: self.scope.resolve([name]) is not None)
+        found = undecided(self.text, span, lambda name: self.scope.resolve([name]) is not None, self.context.types)
         if found is not None:
             self.context.refuse(Code.NON_DETERMINISTIC, *found)
         found = foreign(self.text, span, self.context.catalog.is_builtin)

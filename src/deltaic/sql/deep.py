@@ -45,10 +45,11 @@ def _on_large_stack(work: Callable[[], _T]) -> _T:
         thread = threading.Thread(target=run, name="deltaic-deep", daemon=True)
         sys.setrecursionlimit(max(usual, FRAMES))
         thread.start()
+        threading.stack_size(size)
+        thread.join()
     finally:
         threading.stack_size(size)
-    thread.join()
-    sys.setrecursionlimit(usual)
+        sys.setrecursionlimit(usual)
     if failed:
         raise failed[0]
     return done[0]

@@ -116,6 +116,7 @@ class _From:
         at = self.context.text.position(tree.this.meta.get("start", 0))
         if info is None:
             raise NameProblem(f"there is no table {'.'.join(parts)}", at=at)
+        self.context.types.update(f.type for f in info.columns)
         scanned = tuple(
             ScanColumn(Field(self.context.names.fresh(f.name), f.type, f.nullable), f.name) for f in info.columns
         )

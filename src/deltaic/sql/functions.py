@@ -82,50 +82,10 @@ def window_is_unstable(name: str, result_type: str, *, row_frame: bool) -> bool:
     return aggregate_is_unstable(name, result_type)
 
 
-NOT_CALLS = frozenset(
-    [
-        "over",
-        "filter",
-        "within",
-        "group",
-        "in",
-        "and",
-        "or",
-        "not",
-        "on",
-        "as",
-        "by",
-        "when",
-        "then",
-        "else",
-        "case",
-        "where",
-        "between",
-        "like",
-        "ilike",
-        "rlike",
-        "exists",
-        "select",
-        "from",
-        "values",
-        "distinct",
-        "all",
-        "any",
-        "some",
-        "is",
-        "null",
-        "partition",
-        "order",
-        "rows",
-        "range",
-        "using",
-        "cast",
-        "try_cast",
-        "extract",
-        "position",
-        "substring",
-        "trim",
-        "overlay",
-    ]
-)
+NOT_CALLS = _names("""
+    over filter within group in and or not on as by when then else case where between like ilike rlike
+    exists select from values distinct all any some is null partition order rows range using cast
+    try_cast extract position substring trim overlay both leading trailing placing repeatable nulls of
+    zone
+""")
 """Words that may stand before a parenthesis and are not the name of a function."""

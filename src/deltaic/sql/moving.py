@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -12,27 +12,38 @@ from deltaic.sql.parse import TEXTS, Call, Span, Text
 
 _MOVING = re.compile(rf"\s*({'|'.join(functions.MOVING_DATES)})(\s+\S+)?\s*", re.IGNORECASE)
 """With the name of a time zone after it or without."""
+_TODAY = re.compile(r"\s*T?\d{1,2}:\d{1,2}(:\S*)?(\s+\S+)?\s*")
+"""A time of the day: as a timestamp it is today's."""
+_MAKES_TIMESTAMPS = re.compile(
+    r"timestamp|\b(date_\w+|hour|minute|second|trunc|extract|datepart|months_between|convert_timezone|\w*u(nix|tc)_\w+)\s*\(",
+    re.IGNORECASE,
+)
 Found = tuple[str, int]
 """What it is, and where in the text."""
 
 
-def undecided(text: Text, span: Span, is_column: Callable[[str], bool]) -> Found | None:
-    """A function of Spark's that asks for more than the row, or a word that means another day tomorrow."""
+def undecided(text: Text, span: Span, is_column: Callable[[str], bool], types: Iterable[str]) -> Found | None:
+    """A function of Spark's that asks for more than the row, or a word that means another day tomorrow.
+
+    `types` are those of the columns in reach."""
     calls = list(text.calls(span))
     for call in calls:
         if call.name in functions.NON_DETERMINISTIC:
             return f"{call.name}() is not decided by the row", call.span[0]
-    said = ""
+    said, before = "", None
+    timed = bool(_MAKES_TIMESTAMPS.search(text.sql)) or any("timestamp" in kind for kind in types)
     for token in text.within(span):
         if token.token_type in TEXTS:
             said += token.text  # those that stand side by side are one
             # Spark makes a date of it wherever one is wanted; where none is, it is taken for one in vain
-            if _MOVING.fullmatch(said):
+            of_day = timed and before != "TIME" and _TODAY.fullmatch(said)
+            if of_day or _MOVING.fullmatch(said):
                 return f"'{said}' may be another day tomorrow", token.start
             continue
-        said = ""
-        bare = token.token_type is not TokenType.IDENTIFIER
-        if bare and token.text.lower() in functions.NON_DETERMINISTIC_BARE and not is_column(token.text):
+        named = before in (".", "AS")
+        said, before = "", token.text.upper()
+        # in quotes Spark takes it for the same
+        if not named and token.text.lower() in functions.NON_DETERMINISTIC_BARE and not is_column(token.text):
             return f"{token.text} is not decided by the row", token.start
     return None
 
@@ -49,23 +60,16 @@ def foreign(text: Text, span: Span, is_builtin: Callable[[str], bool]) -> Found 
     return None
 
 
-def moves(text: Text, is_column: Callable[[str], bool], is_builtin: Callable[[str], bool]) -> bool:
-    """Of a query that was not taken apart, as a whole."""
+def moves(text: Text, columns: Mapping[str, str], is_builtin: Callable[[str], bool]) -> bool:
+    """Of a query that was not taken apart, as a whole; `columns` with their types, their names in lower case."""
     whole = (0, len(text.sql))
-    return undecided(text, whole, is_column) is not None or foreign(text, whole, is_builtin) is not None
-
-
-_NAMED = (TokenType.VAR, TokenType.IDENTIFIER)
-_BEFORE_ALIAS = (*_NAMED, TokenType.ALIAS, TokenType.R_PAREN)
+    found = undecided(text, whole, lambda name: name.lower() in columns, columns.values())
+    return found is not None or foreign(text, whole, is_builtin) is not None
 
 
 def _is_function(text: Text, call: Call) -> bool:
     """Whether it is no keyword, and no alias or common table expression with a list of its columns."""
-    index = text.index_at(call.span[0])
-    token, before = text.tokens[index], text.tokens[index - 1] if index else None
-    if token.token_type not in _NAMED or call.name in functions.NOT_CALLS:
+    token = text.tokens[text.index_at(call.span[0])]
+    if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) or call.name in functions.NOT_CALLS:
         return False
-    if before is not None and before.token_type in _BEFORE_ALIAS:
-        return False
-    after = text.tokens[text.closing(index + 1) + 1 :][:2]
-    return [t.token_type for t in after] != [TokenType.ALIAS, TokenType.L_PAREN]
+    return token.start not in text.aliases

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from deltaic.sql.deep import with_room
 from deltaic.sql.reading import check_reading
 
 TEXTS = (TokenType.STRING, TokenType.RAW_STRING, TokenType.NATIONAL_STRING)
-SPAN, OPERAND, QUERY = "deltaic_span", "deltaic_operand", "deltaic_query"
+SPAN, OPERAND, QUERY, ALIAS = "deltaic_span", "deltaic_operand", "deltaic_query", "deltaic_alias"
 
 Span = tuple[int, int]
 """Character offsets into the text, the end exclusive."""
@@ -52,6 +52,13 @@ class _SpanParser(SparkParser):
         start = self._index
         return self._noted(super()._parse_select(*args, **kwargs), start, QUERY)
 
+    def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.TableAlias | None:
+        start = self._index
+        found = super()._parse_table_alias(*args, **kwargs)
+        if found is not None and found.args.get("columns"):
+            found.meta[ALIAS] = self._tokens[start + (self._tokens[start].token_type is TokenType.ALIAS)].start
+        return found
+
 
 @dataclass(frozen=True)
 class Text:
@@ -59,6 +66,8 @@ class Text:
 
     sql: str
     tokens: tuple[Token, ...]
+    aliases: frozenset[int] = frozenset()
+    """Where names stand that have a list of columns after them, and are no functions."""
 
     @staticmethod
     def of(sql: str) -> Text:
@@ -306,7 +315,8 @@ def parse_query(sql: str) -> tuple[exp.Expr, Text]:
             at=text.position(text.tokens[0].start),
             hint="Write a SELECT, VALUES, WITH or a set operation.",
         )
-    return tree, text
+    aliases = (alias.meta.get(ALIAS) for alias in tree.find_all(exp.TableAlias))
+    return tree, replace(text, aliases=frozenset(start for start in aliases if start is not None))
 
 
 def start_of(tree: exp.Expr) -> int | None:

@@ -15,7 +15,7 @@ from deltaic.sql import functions
 from deltaic.sql.block import Block, Grouped, distinct, is_subquery, surface
 from deltaic.sql.from_clause import Relation, generated_fields, lateral_view, lower_from
 from deltaic.sql.grouping import Grouping, read_grouping
-from deltaic.sql.parse import SPAN, Call, Span, span_of
+from deltaic.sql.parse import OPERAND, SPAN, Call, Span, span_of
 from deltaic.sql.render import stub
 from deltaic.sql.scope import Ctes, Scope
 from deltaic.sql.subquery import semi_join
@@ -202,7 +202,7 @@ class _Select:
             tree = _unaliased(item)
             if _is_star(tree):
                 continue
-            span = tree.meta.get("deltaic_span") or tree.meta.get("deltaic_operand")
+            span = tree.meta.get(SPAN) or tree.meta.get(OPERAND)
             if span is None:
                 self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{tree.sql()} in a select list")
             calls = [c for c in self.context.text.calls(span) if c.name in functions.GENERATORS]

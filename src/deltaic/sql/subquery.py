@@ -12,7 +12,7 @@ from deltaic.algebra.nodes import Apply, ApplyKind, Field, Join, JoinKind, Node
 from deltaic.algebra.reasons import Code
 from deltaic.sql import functions
 from deltaic.sql.block import in_of
-from deltaic.sql.parse import Span, span_of
+from deltaic.sql.parse import OPERAND, SPAN, Span, span_of
 
 if TYPE_CHECKING:
     from deltaic.sql.block import Block
@@ -185,8 +185,7 @@ def _needles(block: Block, tree: exp.Expr) -> tuple[Expr, ...]:
     assert member is not None
     left = member.this
     trees = left.expressions if isinstance(left, exp.Tuple) else [left]
-    spans = [t.meta.get("deltaic_span") or t.meta["deltaic_operand"] for t in trees]
-    return tuple(block.lower(t, s) for t, s in zip(trees, spans, strict=True))
+    return tuple(block.lower(t, t.meta.get(SPAN) or t.meta[OPERAND]) for t in trees)
 
 
 def _output(lowering: Lowering, sub: _Subquery, kind: ApplyKind) -> Field:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltaic.algebra.nodes import WEIGHT
-from deltaic.algebra.quoting import quote, quote_list, text_literal
+from deltaic.algebra.quoting import double_quoted, quote, quote_list, text_literal
 from deltaic.errors import HistoryGone, SourceError
 from deltaic.plan.steps import RS_ROWS
 from deltaic.store import rs
@@ -259,8 +259,7 @@ def read_change_rs(ref: TableRef, kind: str, after: int, upto: int, columns: Seq
     # delta-rs reads these names as SQL does: without quotes they become lower case
     shown = Log(ref).snapshot(upto).shown
     asked = dict.fromkeys((*columns, *([shown] if shown else []), "_change_type"))
-    wanted = ['"' + name.replace('"', '""') + '"' for name in asked]
-    reader = rs.opened(ref.path, upto).load_cdf(after + 1, upto, columns=wanted)
+    reader = rs.opened(ref.path, upto).load_cdf(after + 1, upto, columns=list(map(double_quoted, asked)))
     feed = pa.table(reader.read_all())
     if shown:
         feed = without_views(feed).filter(feed[shown])

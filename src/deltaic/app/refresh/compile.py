@@ -173,8 +173,8 @@ def _schema(text: Text, places: Mapping[Span, str], recursion: Recursive, world:
 
 
 def _moves(text: Text, world: SourceCatalog) -> bool:
-    columns = {field.name.lower() for source in world.sources.values() for field in source.columns}
-    return moves(text, lambda name: name.lower() in columns, world.is_builtin)
+    columns = {field.name.lower(): field.type for source in world.sources.values() for field in source.columns}
+    return moves(text, columns, world.is_builtin)
 
 
 def _check_seen(

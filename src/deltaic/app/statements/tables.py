@@ -13,7 +13,7 @@ from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.statements.views import check_readers
 from deltaic.app.values.names import check_name
-from deltaic.errors import ExistsError, NameProblem, SourceError, UnsupportedError
+from deltaic.errors import DependencyError, ExistsError, NameProblem, SourceError, UnsupportedError
 from deltaic.sql.statements import ChangePlainView, ChangeSchema, CreateTable, DropTable, MoveTable, RenameTable
 
 if TYPE_CHECKING:
@@ -58,9 +58,14 @@ class TableStatements:
         return result
 
     def change_schema(self, statement: ChangeSchema) -> DataFrame:
-        if not isinstance(self.catalog, LocalCatalog) or statement.name[:-1] not in ((), ("spark_catalog",)):
-            return self.spark(statement.sql)
         name = statement.name[-1]
+        if statement.name[:-1] not in ((), ("spark_catalog",)):
+            return self.spark(statement.sql)
+        if not isinstance(self.catalog, LocalCatalog):
+            with self.engine.lock():
+                if statement.drop:
+                    self._check_nobody_reads_in(name)
+                return self.engine.spark.sql(statement.sql)
         check_name(name, "a schema")
         if statement.has_location:
             raise UnsupportedError(
@@ -77,6 +82,22 @@ class TableStatements:
                 self.catalog.make_schema(name)
         return result
 
+    def _check_nobody_reads_in(self, schema: str) -> None:
+        """CASCADE would take the tables of views, and tables that views read. Without it nothing is dropped that has
+        any."""
+        spark = self.engine.spark
+        if not spark.catalog.databaseExists(quote(schema)):
+            return
+        for row in spark.sql(f"SHOW TABLES IN {quote(schema)}").collect():
+            name = row["tableName"]
+            if row["isTemporary"]:
+                continue
+            if self.catalog.is_view_name(schema, name):
+                raise DependencyError(
+                    f"the schema {schema} has the materialized view {name}", hint="Drop its materialized views first."
+                )
+            check_readers(self.engine, f"{schema}.{name}")
+
     def change_plain_view(self, statement: ChangePlainView) -> DataFrame:
         schema, name = self._place(statement.name)
         if self.catalog.is_view_name(schema, name):
@@ -86,14 +107,17 @@ class TableStatements:
         return self.spark(statement.sql)
 
     def rename(self, statement: RenameTable) -> DataFrame:
+        if is_elsewhere(statement.name):
+            return self.spark(statement.sql)
         schema, name = self._place(statement.name)
-        check_readers(self.engine, f"{schema}.{name}")
-        if isinstance(self.catalog, LocalCatalog):
-            raise UnsupportedError(
-                "a table of a local warehouse is named by its folder and cannot be renamed",
-                hint="CREATE TABLE new AS SELECT * FROM old, then DROP TABLE old.",
-            )
-        return self.spark(statement.sql)
+        with self.engine.lock():
+            check_readers(self.engine, f"{schema}.{name}")
+            if isinstance(self.catalog, LocalCatalog):
+                raise UnsupportedError(
+                    "a table of a local warehouse is named by its folder and cannot be renamed",
+                    hint="CREATE TABLE new AS SELECT * FROM old, then DROP TABLE old.",
+                )
+            return self.engine.spark.sql(statement.sql)
 
     def move(self, statement: MoveTable) -> None:
         if not isinstance(self.catalog, LocalCatalog):
