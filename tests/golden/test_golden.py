@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from deltaic.algebra.nodes import Field
+from deltaic.algebra.nodes import WEIGHT, Field
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.algebra.reasons import NotLowered, Reason
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.trees import sources as sources_of
 from deltaic.plan.choose import choose
+from deltaic.plan.maintain import VIEW
+from deltaic.plan.program import AGAIN_KEYS
 from deltaic.plan.refreshing import refresh_steps
-from deltaic.plan.steps import SourceRead, StoredView
+from deltaic.plan.steps import ComputeAgain, ReadChange, ReadCounts, ReadState, SourceRead, StoredView
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import parse_query
 from tests.e2e.test_view_kinds import KINDS
@@ -48,6 +50,7 @@ MORE = {
     "comparison before in": "SELECT id FROM s WHERE k > 1 = (k > 2) IN (SELECT w > 1 FROM u)",
     "comparison of in": "SELECT id FROM s WHERE (k = 1) = (k IN (SELECT w FROM u))",
     "keys of a map": "SELECT m.A AS x, m.a AS y, count(*) AS n FROM q GROUP BY m.A, m.a",
+    "window by an expression": "SELECT id, rank() OVER (PARTITION BY k % 2 ORDER BY v) AS r FROM s",
     "join without on": "SELECT s.id, u.tag FROM s JOIN u WHERE s.k < u.w",
     "comments and case": "select S.ID /* the ' key */ , -- comment\n S.`k` + 1 as K1 from S where s.V > 1 -- end",
 }
@@ -60,6 +63,12 @@ def catalog() -> Iterator[DuckCatalog]:
     duck.close()
 
 
+OUTER = {
+    "extremes above an outer join": "SELECT s.name, max(u.w) AS m, count(*) AS c FROM s LEFT JOIN u ON s.k = u.k"
+    " GROUP BY s.name",
+    "extremes above a full join": "SELECT coalesce(s.k, u.k) AS k, min(u.w) AS lo, max(s.d) AS hi, count(u.tag) AS n"
+    " FROM s FULL JOIN u ON s.k = u.k GROUP BY coalesce(s.k, u.k)",
+}
 PINNED = {
     "reduce plus": ("reduce+", "SELECT DISTINCT s.name, u.tag FROM s JOIN u ON s.k = u.k WHERE u.w > 1"),
     "reduce": ("reduce", "SELECT DISTINCT s.name, u.tag FROM s JOIN u ON s.k = u.k WHERE u.w > 1"),
@@ -101,3 +110,44 @@ def test_golden(name: str, catalog: DuckCatalog) -> None:
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(found, encoding="utf-8")
     assert found == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("changed", ["s", "u", "su"])
+@pytest.mark.parametrize("name", [*KINDS, *MORE, *OUTER])
+def test_each_step_finds_what_it_reads(name: str, changed: str, catalog: DuckCatalog) -> None:
+    """Relations as the steps read them, without rows: each has the columns that later steps want of it."""
+    try:
+        lowered = lower(*parse_query({**KINDS, **MORE, **OUTER}[name]), catalog)
+    except NotLowered:
+        return
+    way = choose(lowered.node)
+    if isinstance(way, Reason):
+        return
+    stored = dict(zip(way.root.columns, (*lowered.names, *way.hidden), strict=True))
+    reads = {
+        source: SourceRead(source, source, 1, 2, "feed", "")
+        if source in changed
+        else SourceRead(source, source, 2, 2, "none")
+        for source in sources_of(way.root)
+    }
+    duck = catalog.duck
+    duck.reset()
+    types = {source: dict(columns) for source, columns in TABLES.items()}
+    types[VIEW] = {stored[f.name]: f.type for f in way.whole.schema if f.name in stored}
+
+    def there(relation: str, columns: dict[str, str]) -> None:
+        listed = ", ".join(f"CAST(NULL AS {kind}) AS `{column}`" for column, kind in columns.items())
+        duck.store(relation, f"SELECT {listed} WHERE FALSE")
+
+    for step in refresh_steps(way, reads, StoredView("v", 7, stored)):
+        if isinstance(step, ReadState) and step.relation:
+            there(step.relation, {given: types[step.source][own] for own, given in step.columns})
+        elif isinstance(step, ReadChange) and step.relation:
+            there(step.relation, {c: types[step.source][c] for c in step.columns} | {WEIGHT: "bigint"})
+        elif isinstance(step, ReadCounts):
+            return  # of the view's own table, in a form of its own
+        elif isinstance(step, ComputeAgain):
+            there(AGAIN_KEYS, {f"{n}_again": way.root.fields[n].type for n in way.key})
+            duck.store("again", step.sql)
+        else:
+            duck.store(step.relation or "last", step.sql.replace("raise_error(", "error("))

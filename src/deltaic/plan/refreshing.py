@@ -86,11 +86,7 @@ def refresh_steps(
     computes = [*rounds, *_computes(program, named, view, way, by_keys)]
     steps = _in_order([*_reads(whole_program, reads, numbers, view), *computes])
     if way.way is Way.CHANGES and not by_keys and may_need_again(way):
-        again = again_program(way)
-        needed = _not_in(steps, _reads(again, reads, numbers, view))
-        sql = _stored(render(again.artifact, named), way, view)
-        needed.append(ComputeAgain("compute the groups that their change does not tell", sql, AGAIN_KEYS))
-        steps.extend(replace(step, only=Only.AGAIN) for step in needed)
+        steps.extend(_again(steps, way, reads, numbers, view))
     if way.way is Way.ROWS:
         find = rows_artifact(way)
         sql = _stored(render(find.artifact, named), way, view)
@@ -103,6 +99,33 @@ def refresh_steps(
             steps.append(MarkRows(title, put_in, ARTIFACT, only=Only.DELETES))
         steps.extend(replace(step, only=Only.EQUALS if view.marked else Only.DELETES) for step in needed)
     return steps
+
+
+def _again(
+    steps: Sequence[Step],
+    way: Maintenance,
+    reads: Mapping[str, SourceRead],
+    numbers: Mapping[str, int],
+    view: StoredView,
+) -> list[Step]:
+    """What was read may not have all columns that this needs: then it is read once more, under another name."""
+    again = again_program(way)
+    there = {step.relation: set(step.columns) for step in steps if isinstance(step, ReadState)}
+    needed = _reads(again, reads, numbers, view)
+    narrow = {
+        s.relation
+        for s in needed
+        if isinstance(s, ReadState) and not set(s.columns) <= there.get(s.relation, set(s.columns))
+    }
+
+    def named(scan: Scan) -> str:
+        name = relation_name(scan, numbers)
+        return f"{name}_whole" if name in narrow else name
+
+    wanted = [replace(s, relation=f"{s.relation}_whole") if s.relation in narrow else s for s in needed]
+    sql = _stored(render(again.artifact, named), way, view)
+    compute = ComputeAgain("compute the groups that their change does not tell", sql, AGAIN_KEYS)
+    return [replace(step, only=Only.AGAIN) for step in (*_not_in(list(steps), wanted), compute)]
 
 
 def propagation_steps(body: Body, reads: Mapping[str, SourceRead], known: Known, sign: int | None = None) -> list[Step]:

@@ -95,7 +95,9 @@ def surface(node: exp.Expr) -> Iterator[exp.Expr]:
         if isinstance(found, exp.Exists | exp.Subquery | exp.Query) or _not_in(found) is not None:
             continue
         inside = found.args.get("query") if isinstance(found, exp.In) else None
-        waiting.extend(child for child in found.iter_expressions(reverse=True) if child is not inside)
+        children = found.iter_expressions(reverse=True)
+        # a type's collation looks like a column
+        waiting.extend(child for child in children if child is not inside and not isinstance(child, exp.DataType))
 
 
 def _not_in(node: exp.Expr) -> exp.In | None:
@@ -327,8 +329,17 @@ class Block:
     def close_windows(self) -> None:
         """Puts the Window nodes that the expressions so far ask for on top of the block."""
         for partition, items in self.window_items.items():
-            self.node = Window(self.node, tuple(items), partition)
+            columns = self.partition_columns(partition)
+            self.node = Window(self.node, tuple(items), columns)
         self.window_items = {}
+
+    def partition_columns(self, partition: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """What a window is partitioned by, as columns below it: their types are known then."""
+        names = [None if expr.column else self.context.names.fresh("partition") for expr in partition]
+        computed = [(name, expr) for name, expr in zip(names, partition, strict=True) if name is not None]
+        if computed:
+            self.node = Project(self.node, (*keep(self.node), *self.context.typed(self.node, computed)))
+        return tuple(expr if name is None else col(name) for name, expr in zip(names, partition, strict=True))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from deltaic.algebra.expr import Expr
+from deltaic.sql.reading import binds_alike
 
 _ONE = (exp.Paren, exp.Cast, exp.TryCast, exp.Neg, exp.BitwiseNot, exp.Not)
 _TWO = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
@@ -39,9 +40,10 @@ def _parsed(expr: Expr, nulls: frozenset[str]) -> exp.Expr | None:
     if not expr.columns & nulls:
         return None
     try:
-        return parse_one(expr.sql, dialect="spark")
+        parsed = parse_one(expr.sql, dialect="spark")
     except SqlglotError:
         return None
+    return parsed if all(map(binds_alike, parsed.walk())) else None
 
 
 def _is_null(node: exp.Expr | None, nulls: frozenset[str]) -> bool:

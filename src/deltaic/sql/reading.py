@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from deltaic.errors import ParseError, Position
@@ -28,6 +29,18 @@ _QUOTES = "'\"`"
 _LITERALS = (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING)
 
 Span = tuple[int, int]
+_LOOKS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.In, exp.Between)
+
+
+def binds_alike(node: exp.Expr) -> bool:
+    """False where Spark and sqlglot let operators bind in another order: `||` binds as + does in Spark, and comparisons
+    all alike; sqlglot may set parentheses of its own around the latter."""
+    inside = list(node.iter_expressions())
+    if isinstance(node, _LOOKS):
+        return not any(isinstance(child.unnest(), _LOOKS) for child in inside)
+    if isinstance(node, exp.DPipe):
+        return not any(isinstance(child, exp.Add | exp.Sub) for child in inside)
+    return not isinstance(node, exp.Add | exp.Sub) or not any(isinstance(child, exp.DPipe) for child in inside)
 
 
 def check_reading(sql: str, tokens: Sequence[Token]) -> None:

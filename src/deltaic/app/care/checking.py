@@ -124,7 +124,7 @@ class Checker:
             with closing(LiveStates(self.engine.captures, session)) as live:
                 with self.engine.lock() if compiled.live else nullcontext():  # it brings captured logs up to now
                     live.name_all(compiled.live, reads)
-                with evaluated(session, compiled, reads):
+                with evaluated(session, compiled, reads, by_spark=True):
                     yield session
 
     def explained(self, error: Exception, past: Past) -> DeltaicError:

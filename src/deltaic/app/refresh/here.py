@@ -32,6 +32,7 @@ from deltaic.plan.steps import Iterate, SourceRead
 from deltaic.plan.strata import STRATUM
 from deltaic.store.arrow import arrow_schema, arrow_to_spark, without_views
 from deltaic.store.state import SCANNED_BYTES, read_state_rs, why_no_rs_state
+from deltaic.store.table import padded_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +74,10 @@ class Here(ABC):
             self.named = True
         types = {column(n): f.type for n, f in enumerate(node.schema)}
         for of in relations:
-            rows = self.session.table(leaf_relation(number, of)).limit(self.limits.here + 1).toArrow()
+            frame = self.session.table(leaf_relation(number, of))
+            if any(padded_type({"metadata": field.metadata}) for field in frame.schema.fields):
+                raise NotHere("a CHAR, to whose length Spark pads what it is compared with")
+            rows = frame.limit(self.limits.here + 1).toArrow()
             if rows.num_rows > self.limits.here:
                 raise NotHere(f"more than {self.limits.here:,} rows")
             self.waiting[leaf_relation(number, of)] = rows, types
@@ -201,9 +205,10 @@ def _instead_of_scan(ref: Ref, leaf: Node) -> Node:
 
 @contextmanager
 def evaluated(
-    session: SparkSession, compiled: Compiled, reads: Mapping[str, SourceRead]
+    session: SparkSession, compiled: Compiled, reads: Mapping[str, SourceRead], *, by_spark: bool = False
 ) -> Iterator[list[RoundsFound]]:
-    """The predicates of a query, for as long as a block reads them; what their rounds found."""
+    """The predicates of a query, for as long as a block reads them; what their rounds found. By Spark, its own reading
+    of what rules compute is the only one."""
     told = list[RoundsFound]()
     with ExitStack() as stack:
 
@@ -213,6 +218,6 @@ def evaluated(
 
         for step in evaluation_steps(compiled.recursion.components, reads):
             limits = Limits.of(Settings.of(session), reads, None)
-            here = EvaluatedHere(session, limits, keep).iterate(step)
+            here = None if by_spark else EvaluatedHere(session, limits, keep).iterate(step)
             told.extend(iterate(session, step, limits, keep) if here is None else here)
         yield told

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import pairwise
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from deltaic.algebra.expr import Expr
+from deltaic.sql.parse import TEXTS, Text
+from deltaic.sql.reading import binds_alike
 
 INTEGERS = {"tinyint": 7, "smallint": 15, "int": 31, "bigint": 63}
 """Types of whole numbers, from narrow to wide, and their bits without the sign."""
@@ -109,8 +112,13 @@ def _coded_alike(one: str, two: str) -> bool:
 def _parsed(expr: Expr) -> exp.Expr:
     if any(isinstance(part, str) and "\\" in part for part in expr.parts):
         raise _Foreign  # what such a sequence means is Spark's to say
+    sql = expr.sql
+    if "''" in sql and any(
+        a.end + 1 == b.start for a, b in pairwise(t for t in Text.of(sql).tokens if t.token_type in TEXTS)
+    ):
+        raise _Foreign  # a quote inside of a literal to Spark, two literals to sqlglot
     try:
-        return parse_one(expr.sql, read="spark")
+        return parse_one(sql, read="spark")
     except SqlglotError as error:
         raise _Foreign from error
 
@@ -121,21 +129,6 @@ def _terms(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.And):
         return [*_terms(node.this), *_terms(node.expression)]
     return [node]
-
-
-_LOOKS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Is, exp.In, exp.Between)
-
-
-def _check_order(node: exp.Expr) -> None:
-    """Where Spark and sqlglot let operators bind in another order: `||` binds as + does in Spark, and comparisons all
-    alike; sqlglot may set parentheses of its own around the latter."""
-    inside = list(node.iter_expressions())
-    if isinstance(node, _LOOKS) and any(isinstance(child.unnest(), _LOOKS) for child in inside):
-        raise _Foreign
-    if isinstance(node, exp.DPipe) and any(isinstance(child, exp.Add | exp.Sub) for child in inside):
-        raise _Foreign
-    if isinstance(node, exp.Add | exp.Sub) and any(isinstance(child, exp.DPipe) for child in inside):
-        raise _Foreign
 
 
 _COMPARISONS: dict[type[exp.Expr], Callable[[Value, Value], Value]] = {
@@ -160,11 +153,12 @@ class _Reader:
     types: Mapping[str, str]
 
     def read(self, node: exp.Expr) -> Scalar:
-        _check_order(node)
-        for kinds, reading in _READINGS:
-            if isinstance(node, kinds):
-                return reading(self, node)
-        raise _Foreign(type(node).__name__)
+        if not binds_alike(node):
+            raise _Foreign
+        reading = _READINGS.get(type(node))  # another class of sqlglot's below one of these is another function
+        if reading is None:
+            raise _Foreign(type(node).__name__)
+        return reading(self, node)
 
     def all(self, nodes: Sequence[exp.Expr]) -> list[Scalar]:
         return [self.read(node) for node in nodes]
@@ -297,26 +291,26 @@ class _Reader:
         return found
 
 
-_READINGS: tuple[tuple[type[exp.Expr] | tuple[type[exp.Expr], ...], Callable[[_Reader, exp.Expr], Scalar]], ...] = (
-    (exp.Column, _Reader.of_column),
-    (exp.Literal, _Reader.of_literal),
-    (exp.Boolean, _Reader.of_boolean),
-    (exp.Paren, _Reader.of_paren),
-    (exp.Neg, _Reader.of_negative),
-    (tuple(_ARITHMETIC), _Reader.of_arithmetic),
-    (tuple(_COMPARISONS), _Reader.of_comparison),
-    (exp.NullSafeEQ, _Reader.of_same),
-    (exp.Between, _Reader.of_between),
-    (exp.In, _Reader.of_in),
-    (exp.Is, _Reader.of_null_test),
-    ((exp.And, exp.Or), _Reader.of_logic),
-    (exp.Not, _Reader.of_not),
-    (exp.Cast, _Reader.of_cast),
-    ((exp.DPipe, exp.Concat), _Reader.of_concat),
-    (exp.Coalesce, _Reader.of_coalesce),
-    ((exp.Least, exp.Greatest), _Reader.of_extreme),
-    ((exp.Case, exp.If), _Reader.of_case),
-)
+_READINGS: dict[type[exp.Expr], Callable[[_Reader, exp.Expr], Scalar]] = {
+    exp.Column: _Reader.of_column,
+    exp.Literal: _Reader.of_literal,
+    exp.Boolean: _Reader.of_boolean,
+    exp.Paren: _Reader.of_paren,
+    exp.Neg: _Reader.of_negative,
+    **dict.fromkeys(_ARITHMETIC, _Reader.of_arithmetic),
+    **dict.fromkeys(_COMPARISONS, _Reader.of_comparison),
+    exp.NullSafeEQ: _Reader.of_same,
+    exp.Between: _Reader.of_between,
+    exp.In: _Reader.of_in,
+    exp.Is: _Reader.of_null_test,
+    **dict.fromkeys((exp.And, exp.Or), _Reader.of_logic),
+    exp.Not: _Reader.of_not,
+    **dict.fromkeys((exp.Cast, exp.TryCast), _Reader.of_cast),
+    **dict.fromkeys((exp.DPipe, exp.Concat), _Reader.of_concat),
+    exp.Coalesce: _Reader.of_coalesce,
+    **dict.fromkeys((exp.Least, exp.Greatest), _Reader.of_extreme),
+    **dict.fromkeys((exp.Case, exp.If), _Reader.of_case),
+}
 
 
 def _constant(kind: str, value: object) -> Scalar:
@@ -325,6 +319,9 @@ def _constant(kind: str, value: object) -> Scalar:
 
 
 def _applied(kind: str, function: Callable[..., Value], inputs: Sequence[Scalar]) -> Scalar:
+    if not {kind, *(one.type for one in inputs)} <= ARROW.keys():
+        raise _Foreign
+
     def of(columns: Columns) -> Value:
         try:
             return function(*(one.of(columns) for one in inputs))
@@ -355,8 +352,6 @@ def _widened(value: Scalar, kind: str) -> Scalar:
 
 def _compared(function: Callable[[Value, Value], Value], sides: Sequence[Scalar]) -> Scalar:
     kind = _common(sides)
-    if kind not in ARROW:
-        raise _Foreign
     widened = [_widened(side, kind) for side in sides]
     if kind != "double":
         return _applied("boolean", function, widened)
