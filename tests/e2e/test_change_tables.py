@@ -417,3 +417,17 @@ def test_pinned_techniques(wh: Warehouse) -> None:
         wh.script(change)
         assert {name: view.refresh().technique for name, view in views.items()} == names
     assert "Incremental by counting" in wh.explain("counting")
+
+
+def test_an_extreme_beside_a_count_above_an_outer_join(wh: Warehouse) -> None:
+    """The change needs fewer columns of the other table than the group that is computed again."""
+    wh.script("""CREATE TABLE s (id INT, k INT, name STRING); CREATE TABLE u (k INT, w INT);
+      INSERT INTO s VALUES (1, 1, 'a'), (2, 2, 'a'), (3, 3, 'b'); INSERT INTO u VALUES (1, 1), (2, 5), (3, NULL)""")
+    views = [
+        Kept(wh, join, f"SELECT s.name, max(u.w) AS m, count(*) AS n FROM s {join} JOIN u ON s.k = u.k GROUP BY s.name")
+        for join in ("left", "full")
+    ]
+    for change in ("DELETE FROM u WHERE k = 2", "INSERT INTO u VALUES (2, 0), (9, 9)", "DELETE FROM u WHERE k > 2"):
+        wh.sql(change)
+        for view in views:
+            view.refresh()
