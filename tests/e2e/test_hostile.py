@@ -90,6 +90,7 @@ def test_a_statement_in_the_place_of_a_query_is_never_run(t: Warehouse) -> None:
     assert not t.views()
 
 
+@pytest.mark.local
 def test_paths_do_not_climb_out_of_the_warehouse(t: Warehouse, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -117,6 +118,7 @@ def test_paths_do_not_climb_out_of_the_warehouse(t: Warehouse, tmp_path: Path) -
         t.sql("CREATE MATERIALIZED VIEW mixed.`umsätze` AS SELECT k + 1 AS k FROM t")
 
 
+@pytest.mark.local
 def test_what_is_elsewhere_stays_when_its_name_goes(t: Warehouse, tmp_path: Path) -> None:
     """A table made with a LOCATION, and one whose folder is a symbolic link."""
     t.sql(f"CREATE TABLE far (k INT) USING delta LOCATION '{tmp_path / 'far'}'")
@@ -156,6 +158,7 @@ def set_property(wh: Warehouse, name: str, text: str) -> None:
     wh.spark.sql(f"ALTER TABLE {relation} SET TBLPROPERTIES ({text_literal(PROPERTY)} = {text_literal(text)})")
 
 
+@pytest.mark.local
 def test_a_definition_that_was_edited_is_noticed_and_does_nothing(t: Warehouse, tmp_path: Path) -> None:
     t.sql("CREATE MATERIALIZED VIEW v AS SELECT k, s FROM t")
     t.sql("CREATE MATERIALIZED VIEW w AS SELECT count(*) AS n FROM t")
@@ -248,6 +251,7 @@ def server() -> Iterator[Database]:
         database.close()
 
 
+@pytest.mark.local
 def test_a_password_is_nowhere(
     wh: Warehouse, server: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

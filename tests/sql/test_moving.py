@@ -5,7 +5,21 @@ import pytest
 from deltaic.sql.moving import foreign, moves, undecided
 from deltaic.sql.parse import Text, parse_query
 
-BUILTINS = {"sum", "count", "explode", "upper", "cast", "coalesce", "date_add", "array", "date", "now", "rand", "hour"}
+BUILTINS = {
+    "sum",
+    "count",
+    "explode",
+    "upper",
+    "cast",
+    "coalesce",
+    "date_add",
+    "array",
+    "date",
+    "now",
+    "rand",
+    "hour",
+    "concat",
+}
 
 
 def is_moving(sql: str, **columns: str) -> bool:
@@ -67,12 +81,20 @@ def test_a_time_of_the_day_is_todays_only_as_a_timestamp() -> None:
     assert not is_moving(sql, a="string")
     assert is_moving(sql, a="timestamp_ntz")
     assert not is_moving("SELECT TIME '10:00', CAST(a AS TIMESTAMP) FROM s")
+    for harmless in (
+        "slot >= '09:00'", "s.slot NOT BETWEEN '09:00' AND '17:00'", "slot IN ('x', '10:00')", "d = slot || ' 10:00'",
+        "d > concat(slot, ' 10:00:00')",
+    ):  # fmt: skip
+        assert not is_moving(f"SELECT a FROM s WHERE {harmless}", slot="string", d="timestamp_ltz"), harmless
+    for todays in ("d >= '09:00'", "d BETWEEN '09:00' AND '10:00'", "slot = 'a' AND '10:00' < d",
+                   "CAST(coalesce(slot, '10:00') AS TIMESTAMP) = d", "slot::timestamp > '10:00'"):  # fmt: skip
+        assert is_moving(f"SELECT a FROM s WHERE {todays}", slot="string", d="timestamp_ltz"), todays
 
 
 def test_what_it_is_and_where() -> None:
     text = Text.of("SELECT a, now(), f(b) FROM s")
     whole = (0, len(text.sql))
-    assert undecided(text, whole, lambda _: False, ()) == ("now() is not decided by the row", 10)
+    assert undecided(text, whole, lambda _: None, ()) == ("now() is not decided by the row", 10)
     found = foreign(text, whole, BUILTINS.__contains__)
     assert found is not None
     assert found[1] == 17

@@ -232,12 +232,17 @@ class Block:
                     Code.UNSUPPORTED_SYNTAX, f"{call.name}() groups rows by their neighbours", call.span[0]
                 )
         self.check_stars(tree, span)
-        found = undecided(self.text, span, lambda name: self.scope.resolve([name]) is not None, self.context.types)
+        found = undecided(self.text, span, self.type_of, self.context.types)
         if found is not None:
             self.context.refuse(Code.NON_DETERMINISTIC, *found)
         found = foreign(self.text, span, self.context.catalog.is_builtin)
         if found is not None:
             self.context.refuse(Code.UNKNOWN_FUNCTION, *found)
+
+    def type_of(self, name: str) -> str | None:
+        """Of a column in reach: one of a query around this has a type that does not matter here."""
+        found = self.scope.resolve([name])
+        return None if found is None else self.node.fields[found.column].type if found.level == 0 else ""
 
     def check_stars(self, tree: exp.Expr, span: Span) -> None:
         """A star inside a function means all columns in reach, of which the algebra keeps the used ones."""
