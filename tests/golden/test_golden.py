@@ -22,6 +22,7 @@ from deltaic.plan.refreshing import refresh_steps
 from deltaic.plan.steps import ComputeAgain, ReadChange, ReadCounts, ReadState, SourceRead, StoredView
 from deltaic.sql.lower import lower
 from deltaic.sql.parse import parse_query
+from deltaic.sql.render import render
 from tests.e2e.test_view_kinds import KINDS
 from tests.lab.duck import Duck
 from tests.lab.keeper import DuckCatalog
@@ -50,6 +51,8 @@ MORE = {
     "comparison before in": "SELECT id FROM s WHERE k > 1 = (k > 2) IN (SELECT w > 1 FROM u)",
     "comparison of in": "SELECT id FROM s WHERE (k = 1) = (k IN (SELECT w FROM u))",
     "keys of a map": "SELECT m.A AS x, m.a AS y, count(*) AS n FROM q GROUP BY m.A, m.a",
+    "a number in a bag": "SELECT k, median(4) AS m, count(DISTINCT 1) AS n, count(*) AS c FROM s GROUP BY k",
+    "a number as a group": "SELECT 7 AS a, k, count(*) AS n FROM s GROUP BY 1, 2",
     "window by an expression": "SELECT id, rank() OVER (PARTITION BY k % 2 ORDER BY v) AS r FROM s",
     "join without on": "SELECT s.id, u.tag FROM s JOIN u WHERE s.k < u.w",
     "comments and case": "select S.ID /* the ' key */ , -- comment\n S.`k` + 1 as K1 from S where s.V > 1 -- end",
@@ -139,6 +142,9 @@ def test_each_step_finds_what_it_reads(name: str, changed: str, catalog: DuckCat
         listed = ", ".join(f"CAST(NULL AS {kind}) AS `{column}`" for column, kind in columns.items())
         duck.store(relation, f"SELECT {listed} WHERE FALSE")
 
+    for source in reads:
+        there(source, types[source])
+    duck.store("made", render(way.whole, lambda scan: scan.source))
     for step in refresh_steps(way, reads, StoredView("v", 7, stored)):
         if isinstance(step, ReadState) and step.relation:
             there(step.relation, {given: types[step.source][own] for own, given in step.columns})

@@ -51,8 +51,7 @@ class KeptProgram(Kept):
         now = [(p.name, p.types) for component in self.lowered(self.sql) for p in component.predicates]
         if sorted(now) != sorted((p.name, p.types) for p in self.predicates):
             return KeptProgram(self.duck, program)
-        self.alter(self.sql)
-        return self
+        return self if self.alter(self.sql) else KeptProgram(self.duck, program)
 
     def check_meaning(self, seed: int) -> None:
         tables = {name: set(self.duck.rows(f"SELECT a, b FROM {name}")) for name in TABLES}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import singledispatchmethod
 
 from deltaic.algebra.expr import Expr, col
@@ -35,6 +35,7 @@ def render(node: Node, relation: Callable[[Scan], str]) -> str:
     return _let_go(_Renderer(lambda scan: _held(relation(scan))).select(node))
 
 
+_NUMBER = re.compile(r"[\s(+-]*\d+[\s)]*")
 _BREAK, _NUL = "\0n", "\0\0"
 """They stand for a line break of the user's own (in a literal, a name), and for a NUL, until the text is indented."""
 
@@ -45,6 +46,12 @@ def _held(text: str) -> str:
 
 def _let_go(text: str) -> str:
     return re.sub("\0[n\0]", lambda found: "\n" if found[0] == _BREAK else "\0", text) if "\0" in text else text
+
+
+def _grouped(groups: Sequence[Expr]) -> str:
+    """A whole number by itself would be the place of a column."""
+    written = [f"coalesce({sql})" if _NUMBER.fullmatch(sql) else sql for sql in map(_sql, groups)]
+    return f" GROUP BY {', '.join(written)}" if written else ""
 
 
 def _sql(expr: Expr) -> str:
@@ -140,8 +147,7 @@ class _Renderer:
     def subquery(self, node: Apply) -> str:
         select = ", ".join(_sql(expr) for expr in node.select) or "1"
         where = f" WHERE {_sql(node.on)}" if node.on else ""
-        group = f" GROUP BY {', '.join(_sql(expr) for expr in node.groups)}" if node.groups else ""
-        query = f"(SELECT {select} FROM {self.nested(node.body)}{where}{group})"
+        query = f"(SELECT {select} FROM {self.nested(node.body)}{where}{_grouped(node.groups)})"
         if node.kind is ApplyKind.EXISTS:
             return f"EXISTS {query}"
         needles = f"({', '.join(_sql(expr) for expr in node.needles)})"
@@ -160,8 +166,7 @@ class _Renderer:
     @select.register
     def _(self, node: Aggregate) -> str:
         items = _listed(node.groups + node.aggregates)
-        group = f" GROUP BY {', '.join(_sql(item.expr) for item in node.groups)}" if node.groups else ""
-        return f"SELECT {items} FROM {self.nested(node.input)}{group}"
+        return f"SELECT {items} FROM {self.nested(node.input)}{_grouped([item.expr for item in node.groups])}"
 
     @select.register
     def _(self, node: Window) -> str:
