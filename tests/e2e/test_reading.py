@@ -4,6 +4,7 @@ says, under the settings of its creator."""
 import pytest
 
 from deltaic import Warehouse
+from deltaic.errors import UnsupportedError
 from tests.e2e.conftest import Kept, rows
 
 TABLES = """
@@ -89,3 +90,31 @@ def test_settings_that_somebody_set_since(wh: Warehouse) -> None:
         for key in changed:
             wh.spark.conf.unset(key)
     assert rows(wh, "SELECT * FROM v WHERE j LIKE '%7%'") == [('{"a":7}', None)]
+
+
+def test_names_and_words_that_mean_something_else_inside(wh: Warehouse) -> None:
+    """A struct's fields are called as the user's columns, though no made-up row passes the filter that would tell;
+    LIKE ANY is no aggregate, exists() over an array no subquery, and `rows` may be a column."""
+    wh.script("""CREATE TABLE t (id INT, k STRING, n INT, arr ARRAY<INT>, rows INT);
+      INSERT INTO t VALUES (1, 'SKU-0000001', 1, array(1, 2), 1), (2, 'b', 2, NULL, 1);
+      INSERT INTO t VALUES (3, 'SKU-0000003', NULL, array(5), 2)""")
+    where = "WHERE k LIKE 'SKU-%' AND length(k) = 11"
+    views = [
+        Kept(wh, "flat", f"SELECT id, to_json(struct(id, t.N, (n), n + 1, upper(k) AS u)) AS j FROM t {where}"),
+        Kept(wh, "grouped", f"SELECT k, to_json(struct(k, count(*), max(n) AS m)) AS j FROM t {where} GROUP BY k"),
+        Kept(wh, "latest", f"SELECT k, max(struct(id, n)).n AS n FROM t {where} GROUP BY k"),
+        Kept(wh, "shown", "SELECT id, struct(id, n) AS s FROM t"),
+        Kept(wh, "words", "SELECT k, count(*) AS c FROM t GROUP BY k HAVING k LIKE ANY ('SKU%', 'z%')"),
+        Kept(wh, "inside", "SELECT id, exists(arr, x -> x > n) AS b FROM t WHERE exists(arr, x -> x > 0)"),
+        Kept(wh, "framed", "SELECT id, count(*) OVER (PARTITION BY t.rows) AS c FROM t"),
+    ]
+    for change in ("INSERT INTO t VALUES (4, 'SKU-0000001', 9, array(0, 7), 2)", "DELETE FROM t WHERE id = 1"):
+        wh.sql(change)
+        for view in views:
+            view.refresh()
+    wh.sql("CREATE FUNCTION number(x INT) RETURNS INT RETURN x + (SELECT max(id) FROM default.t)")
+    try:
+        with pytest.raises(UnsupportedError, match="otherwise than by its name"):
+            wh.sql("CREATE MATERIALIZED VIEW hidden AS SELECT id, number(n) AS j FROM t")
+    finally:
+        wh.sql("DROP FUNCTION number")

@@ -51,6 +51,9 @@ MORE = {
     "comparison before in": "SELECT id FROM s WHERE k > 1 = (k > 2) IN (SELECT w > 1 FROM u)",
     "comparison of in": "SELECT id FROM s WHERE (k = 1) = (k IN (SELECT w FROM u))",
     "keys of a map": "SELECT m.A AS x, m.a AS y, count(*) AS n FROM q GROUP BY m.A, m.a",
+    "names of a struct": "SELECT k, to_json(struct(k, s.NAME, (v), count(*), max(x) AS m)) AS j FROM s"
+    " GROUP BY k, NAME, v",
+    "like any": "SELECT k, count(*) AS n FROM s GROUP BY k, name HAVING name LIKE ANY ('a%', 'b')",
     "a number in a bag": "SELECT k, median(4) AS m, count(DISTINCT 1) AS n, count(*) AS c FROM s GROUP BY k",
     "a number as a group": "SELECT 7 AS a, k, count(*) AS n FROM s GROUP BY 1, 2",
     "window by an expression": "SELECT id, rank() OVER (PARTITION BY k % 2 ORDER BY v) AS r FROM s",

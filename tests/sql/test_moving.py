@@ -44,6 +44,7 @@ def is_moving(sql: str, **columns: str) -> bool:
         "SELECT a FROM s, LATERAL f(a) AS t(x)",
         "SELECT (SELECT max(x) FROM t WHERE rand() > x) FROM s",
         "SELECT `f`(a) FROM s",
+        *(f"SELECT {name}(a) FROM s" for name in ("json", "zone", "number", "text", "list", "object", "nulls", "both")),
         "SELECT trim(BOTH f(a) FROM a) FROM s",
         "SELECT overlay(a PLACING f(a) FROM 1) FROM s AS f(a)",
         "SELECT `current_date`, a FROM s",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -11,6 +11,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from deltaic.algebra.expr import Expr, col, join_parts
 from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window
+from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import Code, NotLowered, Reason, too_large
 from deltaic.algebra.recursion import Component
 from deltaic.algebra.trees import keep
@@ -92,12 +93,16 @@ def surface(node: exp.Expr) -> Iterator[exp.Expr]:
     while waiting:
         found = waiting.pop()
         yield found
-        if isinstance(found, exp.Exists | exp.Subquery | exp.Query) or _not_in(found) is not None:
+        if is_exists(found) or isinstance(found, exp.Subquery | exp.Query) or _not_in(found) is not None:
             continue
         inside = found.args.get("query") if isinstance(found, exp.In) else None
         children = found.iter_expressions(reverse=True)
         # a type's collation looks like a column
         waiting.extend(child for child in children if child is not inside and not isinstance(child, exp.DataType))
+
+
+_PLAIN = (exp.Connector, exp.Case, exp.If, exp.Coalesce, exp.Count)
+"""What makes nothing of the names of a struct's fields."""
 
 
 def _not_in(node: exp.Expr) -> exp.In | None:
@@ -118,7 +123,12 @@ def in_of(node: exp.Expr) -> exp.In | None:
 def is_subquery(node: exp.Expr) -> bool:
     if isinstance(node, exp.In | exp.Not):
         return in_of(node) is not None
-    return isinstance(node, exp.Exists | exp.Subquery | exp.Query)
+    return is_exists(node) or isinstance(node, exp.Subquery | exp.Query)
+
+
+def is_exists(node: exp.Expr) -> bool:
+    """EXISTS over a query, and not the function over an array."""
+    return isinstance(node, exp.Exists) and node.args.get("expression") is None
 
 
 @dataclass
@@ -185,17 +195,40 @@ class Block:
         tokens = self.text.within(span)
         span = (tokens[0].start, tokens[-1].end + 1)
         parts: list[str | Expr] = []
-        here = span[0]
+        here, names = span[0], self.field_names(span, [place for place, _ in replacements])
         for (start, end), expr in sorted(replacements, key=lambda r: (r[0][0], -r[0][1])):
             if start < here or end > span[1]:
                 continue
-            if self.text.sql[here:start]:
-                parts.append(self.text.sql[here:start])
+            parts.append(self.written((here, start), names))
             parts.extend((expr,) if expr.column else ("(", expr, ")"))
             here = end
-        if self.text.sql[here : span[1]]:
-            parts.append(self.text.sql[here : span[1]])
-        return join_parts(*parts)
+        parts.append(self.written((here, span[1]), names))
+        return join_parts(*(part for part in parts if part))
+
+    def written(self, span: Span, names: Mapping[int, str]) -> str:
+        """The user's text, with names where they are wanted."""
+        here, found = span[0], ""
+        for place in sorted(place for place in names if span[0] <= place < span[1]):
+            found, here = f"{found}{self.text.sql[here:place]} AS {quote(names[place])}", place
+        return found + self.text.sql[here : span[1]]
+
+    def field_names(self, span: Span, places: Sequence[Span]) -> dict[int, str]:
+        """A struct's fields are called as the columns that it is made of, and by their numbers if it is made of
+        something else: where another column stands for either, it must be told. By the ends of the arguments."""
+        found: dict[int, str] = {}
+        around = ""
+        for call in self.text.calls(span):
+            arguments = self.text.arguments(call.arguments)
+            named = [self.text.bare(argument) in places for argument in arguments]
+            if call.name == "arrays_zip" and any(named) and around not in ("inline", "inline_outer"):
+                what = "arrays_zip() calls its fields as its arguments, which have other names here"
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, what, call.span[0])
+            around = call.name
+            if call.name == "struct":
+                for number, (start, end) in enumerate(arguments, 1):
+                    if named[number - 1]:
+                        found[end] = self.text.last_name(self.text.bare((start, end))) or f"col{number}"
+        return found
 
     def column(self, node: exp.Column) -> tuple[Span, Expr]:
         parts = node.parts
@@ -231,6 +264,11 @@ class Block:
                 self.context.refuse(
                     Code.UNSUPPORTED_SYNTAX, f"{call.name}() groups rows by their neighbours", call.span[0]
                 )
+        for node in surface(tree):
+            function = isinstance(node.parent, exp.Func) and not isinstance(node.parent, _PLAIN)
+            if function and isinstance(node, exp.Tuple):
+                what = "a row in parentheses inside a function, which may show the names of its fields"
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, what, span[0], "named_struct() tells its names.")
         self.check_stars(tree, span)
         found = undecided(self.text, span, self.type_of, self.context.types)
         if found is not None:

@@ -83,9 +83,21 @@ def window_is_unstable(name: str, result_type: str, *, row_frame: bool) -> bool:
 
 
 NOT_CALLS = _names("""
-    over filter within group in and or not on as by when then else case where between like ilike rlike
+    placing over filter within group in and or not on as by when then else case where between like ilike rlike
     exists select from values distinct all any some is null partition order rows range using cast
-    try_cast extract position substring trim overlay both leading trailing placing repeatable nulls of
-    zone
+    try_cast extract position substring trim overlay anti apply cross cube decimal dec div end except
+    for full having inner intersect into join lateral left limit minus natural numeric offset outer
+    pivot qualify regexp right rollup semi sets table tablesample union unpivot unnest varchar character
+    char window with escape interval ignore respect struct array map cluster distribute sort add
 """)
 """Words that may stand before a parenthesis and are not the name of a function."""
+
+NOT_CALLS_AFTER = {
+    **dict.fromkeys(("both", "leading", "trailing"), frozenset({"trim"})),
+    "repeatable": frozenset({")"}),
+    "nulls": frozenset({"include", "exclude"}),
+    "of": frozenset({"as"}),
+    "zone": frozenset({"time"}),
+    "time": frozenset({"as", "::"}),
+}
+"""Such words, if one of these is one of the two before them."""

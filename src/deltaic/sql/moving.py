@@ -86,7 +86,11 @@ def moves(text: Text, columns: Mapping[str, str], is_builtin: Callable[[str], bo
 
 def _is_function(text: Text, call: Call) -> bool:
     """Whether it is no keyword, and no alias or common table expression with a list of its columns."""
-    token = text.tokens[text.index_at(call.span[0])]
-    if token.token_type not in (TokenType.VAR, TokenType.IDENTIFIER) or call.name in functions.NOT_CALLS:
+    place = text.index_at(call.span[0])
+    if call.span[0] in text.aliases:
         return False
-    return token.start not in text.aliases
+    if text.tokens[place].token_type is TokenType.IDENTIFIER:
+        return True
+    before = {token.text.lower() for token in text.tokens[max(place - 2, 0) : place]}
+    keyword = call.name in functions.NOT_CALLS or len(call.name.split()) > 1
+    return not keyword and before.isdisjoint(functions.NOT_CALLS_AFTER.get(call.name, ()))

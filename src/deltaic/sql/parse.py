@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -121,7 +121,9 @@ class Text:
         for number, token in enumerate(tokens[:-1]):
             if tokens[number + 1].token_type is not TokenType.L_PAREN or not _may_name(token):
                 continue
-            if number and tokens[number - 1].token_type is TokenType.DOT:
+            if number and (
+                tokens[number - 1].token_type is TokenType.DOT or _compares(*tokens[number - 1 : number + 1])
+            ):
                 continue
             yield self._call(offset + number)
 
@@ -178,6 +180,34 @@ class Text:
     def _word(self, index: int) -> str:
         return self.tokens[index].text.upper() if index < len(self.tokens) else ""
 
+    def arguments(self, span: Span) -> list[Span]:
+        """What commas part, between the parentheses of a call."""
+        tokens, found = self.within(span), list[Span]()
+        depth, start = 0, 1
+        for number, token in enumerate(tokens):
+            depth += (token.token_type in OPENING) - (token.token_type in CLOSING)
+            ends = number == len(tokens) - 1 or (depth == 1 and token.token_type is TokenType.COMMA)
+            if ends and number > start - 1 and tokens[start:number]:
+                found.append((tokens[start].start, tokens[number - 1].end + 1))
+            if ends:
+                start = number + 1
+        return found
+
+    def bare(self, span: Span) -> Span:
+        """Without the parentheses around it."""
+        tokens = list(self.within(span))
+        while len(tokens) > 2 and tokens[0].token_type is TokenType.L_PAREN:
+            if self.closing(self.index_at(tokens[0].start)) != self.index_at(tokens[-1].start):
+                break
+            tokens = tokens[1:-1]
+        return tokens[0].start, tokens[-1].end + 1
+
+    def last_name(self, span: Span) -> str | None:
+        """The name that stands there, without what it is qualified by; None if something else does."""
+        tokens = self.within(span)
+        is_name = all((token.token_type is TokenType.DOT) == bool(n % 2) for n, token in enumerate(tokens))
+        return tokens[-1].text if is_name and tokens[-1].token_type not in (TokenType.R_PAREN, *TEXTS) else None
+
     def partition_spans(self, over: Span) -> list[Span]:
         """The expressions of PARTITION BY in a window specification."""
         tokens = self.within(over)
@@ -188,13 +218,18 @@ class Text:
             if start < 0:
                 if token.token_type is TokenType.PARTITION_BY or (depth == 1 and word == "BY"):
                     start = number + 1
-            elif depth == 1 and (word in (",", ")") or token.token_type in _AFTER_PARTITION):
+            elif depth == 1 and (word in (",", ")") or self._ends_partition(tokens, number, start)):
                 spans.append((tokens[start].start, tokens[number - 1].end + 1))
                 if word != ",":
                     break
                 start = number + 1
             depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
         return spans
+
+    def _ends_partition(self, tokens: Sequence[Token], number: int, start: int) -> bool:
+        """ROWS and RANGE are names too: where an expression begins, and after a dot."""
+        begins = number == start or tokens[number - 1].token_type is TokenType.DOT
+        return tokens[number].token_type in _AFTER_PARTITION and not begins
 
     def conjuncts(self, span: Span) -> list[Span]:
         """The terms of an AND at the top of a condition; the condition itself if it is none."""
@@ -273,6 +308,11 @@ _SPECIAL = ("DISTINCT", "ALL", "ORDER", "ORDER BY", "IGNORE", "RESPECT", "WITHIN
 _AFTER_PARTITION = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.ROWS, TokenType.RANGE)
 OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
 CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)
+
+
+def _compares(before: Token, token: Token) -> bool:
+    """Whether it is LIKE ANY and the like: no aggregate."""
+    return token.text.upper() in ("ANY", "SOME", "ALL") and before.text.upper() in ("LIKE", "ILIKE")
 
 
 def _may_name(token: Token) -> bool:
