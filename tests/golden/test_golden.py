@@ -56,6 +56,7 @@ MORE = {
     "names of a row in parentheses": "SELECT to_json((id, k)) AS j FROM s",
     "names of zipped arrays": "SELECT to_json(arrays_zip(t.l, t.l)) AS j"
     " FROM (SELECT k, collect_list(id) AS l FROM s GROUP BY k) t",
+    "a column called user": "SELECT t.k, max(t.user) AS m FROM (SELECT k, name AS user FROM s) t GROUP BY t.k",
     "like any": "SELECT k, count(*) AS n FROM s GROUP BY k, name HAVING name LIKE ANY ('a%', 'b')",
     "a number in a bag": "SELECT k, median(4) AS m, count(DISTINCT 1) AS n, count(*) AS c FROM s GROUP BY k",
     "a number as a group": "SELECT 7 AS a, k, count(*) AS n FROM s GROUP BY 1, 2",

@@ -10,7 +10,8 @@ import pytest
 from deltaic.algebra.expr import col, join_parts
 from deltaic.algebra.nodes import WEIGHT, Field, Filter, Item, Join, JoinKind, Node, Project, Scan, ScanColumn, State
 from deltaic.algebra.trees import pass_through
-from deltaic.delta.rules import OTHER_WEIGHT, net, renamed_weight, sum_of
+from deltaic.delta.netting import net
+from deltaic.delta.rules import OTHER_WEIGHT, renamed_weight, sum_of
 from deltaic.sql.render import render
 from tests.lab.choice import SeededChoice
 from tests.lab.duck import Duck

@@ -47,8 +47,9 @@ from deltaic.delta.facts import Facts
 from deltaic.delta.flags import COMES, FLAGS, GOES, STAYS, any_of, any_over, flag_item, flags_of, with_flags
 from deltaic.delta.joins import JoinTrees
 from deltaic.delta.near import LARGE, Narrowing
+from deltaic.delta.netting import net
 from deltaic.delta.restrict import restrict
-from deltaic.delta.rules import Stage, net, ordered, sum_of
+from deltaic.delta.rules import Stage, ordered, sum_of
 from deltaic.delta.sets import Reducing, SetQuery
 
 

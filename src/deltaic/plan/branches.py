@@ -8,7 +8,8 @@ from deltaic.algebra.expr import col, text
 from deltaic.algebra.nodes import Filter, Item, Node, Project, UnionAll
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
-from deltaic.delta.rules import Binding, net, sum_of, with_weight
+from deltaic.delta.netting import net
+from deltaic.delta.rules import Binding, sum_of, with_weight
 from deltaic.plan.maintain import Maintenance, Way
 from deltaic.plan.recursion import placed
 

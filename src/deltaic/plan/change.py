@@ -8,7 +8,8 @@ from deltaic.algebra.nodes import WEIGHT, Aggregate, Item, Node, Project, Ref
 from deltaic.algebra.stability import is_unstable, unstable_columns
 from deltaic.algebra.trees import keep
 from deltaic.delta.moments import ChangeTables, signed_value, totals
-from deltaic.delta.rules import Derivation, merged_exactly
+from deltaic.delta.netting import merged_exactly
+from deltaic.delta.rules import Derivation
 from deltaic.plan.fold import change_items, counts_copies, one_by_one
 from deltaic.plan.maintain import Maintenance
 from deltaic.plan.state import Fold

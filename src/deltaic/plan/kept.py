@@ -14,7 +14,8 @@ from deltaic.algebra.nodes import WEIGHT, Aggregate, Field, Node, Project, Scan,
 from deltaic.algebra.printer import print_tree
 from deltaic.algebra.prune import prune
 from deltaic.algebra.trees import keep, pass_through, top_of, with_leaves, with_top
-from deltaic.delta.rules import Binding, at, net_exactly
+from deltaic.delta.netting import net_exactly
+from deltaic.delta.rules import Binding, at
 from deltaic.delta.timed import TIME, OneTerm, Timed, timed, why_not_timed
 from deltaic.plan.maintain import Known, Maintenance, Way
 

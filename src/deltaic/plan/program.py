@@ -31,9 +31,10 @@ from deltaic.algebra.trees import keep, null_item, pass_through, sources, top_of
 from deltaic.delta import near
 from deltaic.delta.joins import JoinTrees, PlannedJoin
 from deltaic.delta.near import Narrowing
+from deltaic.delta.netting import net
 from deltaic.delta.reduce import Reduction
 from deltaic.delta.restrict import restrict
-from deltaic.delta.rules import Binding, Derivation, net, never_negative
+from deltaic.delta.rules import Binding, Derivation, never_negative
 from deltaic.delta.sets import ALGORITHMS
 from deltaic.plan.bags import KIND
 from deltaic.plan.change import change_table

@@ -28,7 +28,8 @@ from deltaic.algebra.recursion import Component, Predicate, column
 from deltaic.algebra.trees import keep, pass_through
 from deltaic.algebra.types import is_exact_key
 from deltaic.delta.dred import AlteredRules, Dred, Leaf, Of, Place, Round, matching, own_leaf, predicate_ref
-from deltaic.delta.rules import Binding, Derivation, apart, net_exactly, ordered
+from deltaic.delta.netting import net_exactly, told_apart
+from deltaic.delta.rules import Binding, Derivation, ordered
 from deltaic.plan.strata import STRATUM, StrataTable, Stratum
 from deltaic.sql.render import render
 
@@ -150,7 +151,7 @@ def _fields(node: Node) -> tuple[Field, ...]:
 
 
 def _apart(fields: Sequence[Field]) -> list[Item]:
-    return [apart(f, f"{f.name}_apart") for f in fields if f.name != WEIGHT and not is_exact_key(f.type)]
+    return [told_apart(f, f"{f.name}_apart") for f in fields if f.name != WEIGHT and not is_exact_key(f.type)]
 
 
 def _told_apart(node: Node) -> Project:

@@ -278,9 +278,12 @@ class Block:
             self.context.refuse(Code.UNKNOWN_FUNCTION, *found)
 
     def type_of(self, name: str) -> str | None:
-        """Of a column in reach: one of a query around this has a type that does not matter here."""
+        """Of a column in reach; "" for one that is not there any more, after GROUP BY, or is of a query around this."""
         found = self.scope.resolve([name])
-        return None if found is None else self.node.fields[found.column].type if found.level == 0 else ""
+        if found is None:
+            return None
+        column = self.node.fields.get(found.column)
+        return column.type if column is not None else ""
 
     def check_stars(self, tree: exp.Expr, span: Span) -> None:
         """A star inside a function means all columns in reach, of which the algebra keeps the used ones."""
