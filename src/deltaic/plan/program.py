@@ -53,7 +53,7 @@ DELTA, ARTIFACT, AGAIN_KEYS = "delta", "artifact", "again_keys"
 AGAIN = "__deltaic_again"
 """In what is applied to a view kept by change tables: the row is to be computed from the sources instead."""
 
-WAS, THERE, NEW, OLD = "__deltaic_was", "__deltaic_there", "__deltaic_new", "__deltaic_old"
+WAS, LEFT, NEW, OLD = "__deltaic_was", "__deltaic_left", "__deltaic_new", "__deltaic_old"
 
 
 A_FEW = 4
@@ -122,16 +122,18 @@ def changes_program(way: Maintenance, derivation: Derivation, layers: Above = No
         Item(i.name, (finals[i.name] if i.name in finals else col(i.name)).substitute(now), i.type)
         for i in way.kept.top.aggregates
     )
-    # lemma 4.1 of Gupta, Mumick and Subrahmanian: no more goes than there is
-    there = text("TRUE") if not groups else join_parts(never_negative(now[way.kept.rows]), " > 0")
     more = [doubt.substitute(now) for doubt in way.kept.doubts]
     untold = _any([col(AGAIN), *more]) if more else col(AGAIN)
-    marks = (pass_through(was.field), Item(THERE, there, "boolean", False), Item(AGAIN, untold, "boolean", False))
+    left = Item(LEFT, now[way.kept.rows], "bigint")
+    marks = (pass_through(was.field), left, Item(AGAIN, untold, "boolean", False))
     top = Project(fold, (*groups, *answers, *marks))
     root = _through(way.root, way.kept.top, top, tuple(pass_through(mark.field) for mark in marks))
     op = Field(OP, "int", False)
     both = Generate(root, text("explode(array(-1, 1))"), False, (op,))
-    kept = Filter(both, join_parts("CASE WHEN ", col(OP), " < 0 THEN ", col(WAS), " ELSE ", col(THERE), " END"))
+    # lemma 4.1 of Gupta, Mumick and Subrahmanian: no more goes than there is. Asked above the filters, since of a group
+    # that they hide the view has no row.
+    there = join_parts(never_negative(col(LEFT)), " > 0") if groups else text("TRUE")
+    kept = Filter(both, join_parts("CASE WHEN ", col(OP), " < 0 THEN ", col(WAS), " ELSE ", there, " END"))
     shown = (pass_through(op), *(pass_through(f) for f in way.root.schema), pass_through(top.fields[AGAIN]))
     artifact: Node = Project(kept, shown)
     if change.bags is not None:
