@@ -14,11 +14,12 @@ from deltaic.algebra.recursion import Predicate
 from deltaic.algebra.trees import keep
 from deltaic.errors import NameProblem
 from deltaic.sql import functions
-from deltaic.sql.block import Block, Context, is_subquery, surface
+from deltaic.sql.block import Block, Context
 from deltaic.sql.parse import SPAN, Span, span_of
 from deltaic.sql.render import stub
 from deltaic.sql.scope import Ctes, Derived, Entry, Scope, same
 from deltaic.sql.subquery import lower_subquery
+from deltaic.sql.surface import is_subquery, surface
 
 if TYPE_CHECKING:
     from deltaic.sql.lower import Lowering

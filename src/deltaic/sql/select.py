@@ -12,13 +12,14 @@ from deltaic.algebra.expr import Expr, col, conjunction, text
 from deltaic.algebra.nodes import Aggregate, Field, Filter, Generate, Item, Project
 from deltaic.algebra.reasons import Code
 from deltaic.sql import functions
-from deltaic.sql.block import Block, Grouped, distinct, is_subquery, surface
+from deltaic.sql.block import Block, Grouped, distinct
 from deltaic.sql.from_clause import Relation, generated_fields, lateral_view, lower_from
 from deltaic.sql.grouping import Grouping, read_grouping
 from deltaic.sql.parse import OPERAND, SPAN, Call, Span, span_of
 from deltaic.sql.render import stub
 from deltaic.sql.scope import Ctes, Scope
 from deltaic.sql.subquery import semi_join
+from deltaic.sql.surface import is_subquery, surface
 
 if TYPE_CHECKING:
     from deltaic.sql.lower import Lowering

@@ -11,8 +11,8 @@ from deltaic.algebra.expr import Expr, col, conjunction, join_parts
 from deltaic.algebra.nodes import Apply, ApplyKind, Field, Join, JoinKind, Node
 from deltaic.algebra.reasons import Code
 from deltaic.sql import functions
-from deltaic.sql.block import in_of
 from deltaic.sql.parse import OPERAND, SPAN, Span, span_of
+from deltaic.sql.surface import in_of
 
 if TYPE_CHECKING:
     from deltaic.sql.block import Block
