@@ -5,11 +5,17 @@ from random import Random
 import duckdb
 
 from deltaic.algebra.nodes import Field
-from deltaic.sql.parse import Text
-from deltaic.sql.samples import sample
+from deltaic.sql.parse import parse_query
+from deltaic.sql.samples import Named, sample
 
 FIELDS = (Field("a", "int"), Field("b", "string"), Field("c d", "decimal(10,2)"), Field("e", "date"))
-QUERY = Text.of("SELECT * FROM s WHERE b = 'paid' AND a < 77 AND a > 1234567")
+
+
+def named(sql: str) -> Named:
+    return Named.of(*parse_query(sql))
+
+
+QUERY = named("SELECT * FROM s WHERE b = 'paid' AND a < 77 AND a > 1234567")
 
 
 def rows(*, nulls: bool, tame: bool = False) -> list[tuple[object, ...]]:
@@ -49,6 +55,30 @@ def test_what_fits_a_type() -> None:
 
 
 def test_keys_of_a_map() -> None:
-    text = Text.of("SELECT m.A, m.a, m[r'x'] FROM s")
-    made = sample((Field("m", "map<string, int>"),), 9, text, Random(1), nulls=False, tame=False)
+    query = named("SELECT m.A, m.a, m[r'x'] FROM s")
+    made = sample((Field("m", "map<string, int>"),), 9, query, Random(1), nulls=False, tame=False)
     assert '{"1": 1, "A": 2, "a": 3, "x": 4}' in made
+
+
+def test_every_other_row_is_one_that_the_query_is_after() -> None:
+    query = named(
+        "SELECT * FROM s WHERE year(e) = 2031 AND e < DATE '2031-05-09' AND b LIKE 'PRO%' AND a IN (-7, 8)"
+        " AND `c d` BETWEEN 0.05 AND 0.07"
+    )
+    sql = sample(FIELDS, 20, query, Random(1), nulls=False, tame=False)
+    wanted = sql.partition("VALUES ")[2].split("), (")[:-1:2]
+    days = {"'2031-01-01'", "'2031-05-09'", "'2031-05-08'", "'2031-05-10'"}
+    for row in wanted:
+        a, b, c, e = row.strip("()").split(", ")
+        assert a in ("-7", "8")
+        assert b == "'PRO'"
+        assert c in ("0.05", "0.07")
+        assert e in days
+
+
+def test_days_that_are_none() -> None:
+    query = named("SELECT * FROM s WHERE e > '9999-12-31' OR e > '2024-02-31' OR e > 'today'")
+    assert set(query.compared["e"]) == {"9999-12-31", "2024-02-31", "today"}
+    made = sample(FIELDS[3:], 9, query, Random(1), nulls=False, tame=False)
+    assert "'9999-12-31'" in made
+    assert "2024-02-31" not in made

@@ -27,11 +27,11 @@ from deltaic.app.refresh.recursive_text import Recursive
 from deltaic.app.refresh.sources import SourceCatalog
 from deltaic.sql.parse import Span, Text
 from deltaic.sql.render import render
-from deltaic.sql.samples import sample
+from deltaic.sql.samples import Named, sample
 from deltaic.store.table import first_line
 
 _log = logging.getLogger(__name__)
-_ROWS = {1: 8, 2: 6, 3: 6, 4: 5, 5: 4, 6: 4}
+_ROWS = {1: 16, 2: 10, 3: 8, 4: 6, 5: 4, 6: 4}
 """How many a table has, by how many are read: all may be joined with all."""
 _SCANS, _COLUMNS, _LETTERS = 8, 300, 20_000
 """Of a query that reads more, or is longer, a trial would take longer than it may."""
@@ -50,12 +50,13 @@ def other_rows(
         return None
     unstable = unstable_columns(node)
     told = [n for n, name in enumerate(node.columns) if name not in unstable]
+    named = Named.of(tree, text)
     names, rows = quote_list(f"c{n}" for n in range(len(node.columns))), _ROWS.get(len(scans), 3)
     for tame in (False, True):
         random, sides = Random(text.sql), list[str]()
         for nulls in (True, False):
             made = {
-                key: f"({sample(source.columns, rows, text, random, nulls=nulls, tame=tame)})"
+                key: f"({sample(source.columns, rows, named, random, nulls=nulls, tame=tame)})"
                 for key, source in world.sources.items()
             }
             sides += over(made, tree, text, places, recursion), render(simplify(node), partial(_made, made))
