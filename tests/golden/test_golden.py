@@ -61,6 +61,8 @@ MORE = {
     "a number in a bag": "SELECT k, median(4) AS m, count(DISTINCT 1) AS n, count(*) AS c FROM s GROUP BY k",
     "a number as a group": "SELECT 7 AS a, k, count(*) AS n FROM s GROUP BY 1, 2",
     "window by an expression": "SELECT id, rank() OVER (PARTITION BY k % 2 ORDER BY v) AS r FROM s",
+    "window by a constant": "SELECT id, rank() OVER (PARTITION BY NULL ORDER BY v) AS r FROM s",
+    "window distributed and sorted": "SELECT id, rank() OVER (DISTRIBUTE BY k SORT BY v) AS r FROM s",
     "join without on": "SELECT s.id, u.tag FROM s JOIN u WHERE s.k < u.w",
     "comments and case": "select S.ID /* the ' key */ , -- comment\n S.`k` + 1 as K1 from S where s.V > 1 -- end",
 }

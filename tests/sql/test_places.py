@@ -1,9 +1,10 @@
-"""Where a table is: what of a statement Deltaic must understand to know it."""
+"""Where a table is, and where an error: what of a statement Deltaic must understand to know it."""
 
 import pytest
 
 from deltaic.algebra.types import is_exact_key, is_groupable, is_storable
-from deltaic.errors import ParseError
+from deltaic.errors import ParseError, Position
+from deltaic.sql.parse import Text
 from deltaic.sql.parse_statement import parse_statement
 from deltaic.sql.statements import CreateTable, DropTable, DropView, MoveTable, RenameTable
 
@@ -46,3 +47,19 @@ def test_fields_may_be_called_like_types() -> None:
     assert is_storable(odd)
     assert not is_groupable("struct<`a`: variant>")
     assert not is_exact_key("array<float>")
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "column"),
+    [
+        ("SELECT 'x", 1, 8),
+        ("SELECT a,\n `b", 2, 2),
+        ("SELECT 1 /* 'x'", 1, 10),
+        ("SELECT 'it''s' -- it's\n, \"q", 2, 3),
+        ("SELECT r'a\\' ' FROM t", 1, 14),
+    ],
+)
+def test_where_a_quotation_begins_that_does_not_end(sql: str, line: int, column: int) -> None:
+    with pytest.raises(ParseError, match="is not closed") as refused:
+        Text.of(sql)
+    assert refused.value.at == Position(line, column)

@@ -309,7 +309,7 @@ class Block:
             spec, tree = named
             spec_found = self.replacements(tree, spec)
         partition = tuple(self.build(place, spec_found) for place in self.text.partition_spans(spec))
-        if not partition:
+        if not any(expr.columns for expr in partition):
             self.context.refuse(
                 Code.WINDOW_NO_PARTITION,
                 f"{call.name}() is computed over all rows",

@@ -23,7 +23,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from deltaic.algebra.reasons import PARTS
 from deltaic.errors import ParseError, Position
 from deltaic.sql.deep import with_room
-from deltaic.sql.reading import check_reading
+from deltaic.sql.reading import check_reading, position, unclosed
 
 TEXTS = (TokenType.STRING, TokenType.RAW_STRING, TokenType.NATIONAL_STRING)
 SPAN, OPERAND, QUERY, ALIAS = "deltaic_span", "deltaic_operand", "deltaic_query", "deltaic_alias"
@@ -92,8 +92,7 @@ class Text:
         return bisect_left(self.tokens, start, key=lambda token: token.start)
 
     def position(self, offset: int) -> Position:
-        before = self.sql[:offset]
-        return Position(before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
+        return position(self.sql, offset)
 
     def closing(self, index: int) -> int:
         """The index of the token that closes the parenthesis at `index`."""
@@ -216,7 +215,7 @@ class Text:
         for number, token in enumerate(tokens):
             word = token.text.upper()
             if start < 0:
-                if token.token_type is TokenType.PARTITION_BY or (depth == 1 and word == "BY"):
+                if token.token_type in _PARTITION or (depth == 1 and word == "BY"):
                     start = number + 1
             elif depth == 1 and (word in (",", ")") or self._ends_partition(tokens, number, start)):
                 spans.append((tokens[start].start, tokens[number - 1].end + 1))
@@ -268,6 +267,9 @@ def _tokenize(sql: str) -> list[Token]:
     try:
         return _Tokenizer(dialect=Spark()).tokenize(sql)
     except TokenError as error:
+        start = unclosed(sql)
+        if start is not None:
+            raise ParseError("a quotation or a comment is not closed", at=position(sql, start)) from None
         raise ParseError(f"the text cannot be read: {error}") from None
 
 
@@ -305,6 +307,8 @@ class CallParts:
 
 
 _SPECIAL = ("DISTINCT", "ALL", "ORDER", "ORDER BY", "IGNORE", "RESPECT", "WITHIN", "=>")
+_PARTITION = (TokenType.PARTITION_BY, TokenType.DISTRIBUTE_BY)
+"""To Spark the same, in a window."""
 _AFTER_PARTITION = (TokenType.ORDER_BY, TokenType.SORT_BY, TokenType.ROWS, TokenType.RANGE)
 OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET)
 CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET)

@@ -26,6 +26,7 @@ _WRITTEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _QUOTES = "'\"`"
+_QUOTE = re.compile(f"[{_QUOTES}]")
 _LITERALS = (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.NATIONAL_STRING)
 
 Span = tuple[int, int]
@@ -43,6 +44,11 @@ def binds_alike(node: exp.Expr) -> bool:
     return not isinstance(node, exp.Add | exp.Sub) or not any(isinstance(child, exp.DPipe) for child in inside)
 
 
+def position(sql: str, offset: int) -> Position:
+    before = sql[:offset]
+    return Position(before.count("\n") + 1, offset - before.rfind("\n"))
+
+
 def check_reading(sql: str, tokens: Sequence[Token]) -> None:
     """Refuses a text whose literals, names or comments are others to Spark than in these tokens."""
     quoted, comments = _as_spark_reads(sql)
@@ -52,10 +58,9 @@ def check_reading(sql: str, tokens: Sequence[Token]) -> None:
     differing.extend(_outside(sql, tokens, comments))
     if differing:
         start = min(differing)[0]
-        before = sql[:start]
         raise ParseError(
             "Spark may read a quotation or a comment in another way here",
-            at=Position(before.count("\n") + 1, start - before.rfind("\n")),
+            at=position(sql, start),
             hint="Write literals in single quotes, names in backticks, and comments as /* ... */.",
         )
 
@@ -85,6 +90,21 @@ def _end_of_block(sql: str, here: int) -> int:
         if depth == 0:
             return mark.end()
     return len(sql)
+
+
+def unclosed(sql: str) -> int | None:
+    """Where a quotation or a comment begins that does not end."""
+    here = 0
+    while (match := _WRITTEN.search(sql, here)) is not None:
+        if (before := _QUOTE.search(sql, here, match.start())) is not None:
+            return before.start()
+        start, here = match.span()
+        if match.lastgroup == "block":
+            here = _end_of_block(sql, here)
+            if not sql.endswith("*/", start, here):
+                return start
+    left = _QUOTE.search(sql, here)
+    return None if left is None else left.start()
 
 
 def _first_quote(sql: str, start: int) -> int:
