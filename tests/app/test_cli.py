@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from deltaic import __version__
-from deltaic.app.terminal.cli import app, in_place
+from deltaic.app.terminal.cli import app, in_place, main
 from deltaic.app.terminal.failure import ExitCode, failure_of
 from deltaic.app.warehouse import Warehouse
 from deltaic.errors import ConcurrentRefresh, NameProblem, NotIncremental, Position
@@ -111,6 +111,19 @@ def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
     assert not done.stdout
 
 
+@pytest.mark.parametrize("arguments", [["history"], ["sql", "-n", "x"], ["check", "--sample", "0"], ["frobnicate"]])
+def test_wrong_usage_as_json(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["deltaic", *arguments, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert json.loads(told.err)["error"] == "USAGE"
+    assert not told.out
+
+
 def test_only_sql_makes_a_warehouse(tmp_path: Path) -> None:
     done = run("status", "-w", str(tmp_path / "none"))
     assert done.exit_code == ExitCode.FAILED
@@ -196,12 +209,22 @@ def test_sql_limits_what_it_shows(on: Run) -> None:
 
 def test_sql_as_json_keeps_values(on: Run) -> None:
     query = """SELECT 1.10 AS d, DATE'2026-01-02' AS day, TIMESTAMP_NTZ'2026-01-02 03:04:05' AS t, X'00FF' AS b,
-        array(1, NULL) AS a, named_struct('k', NULL, 'v', 2.5D) AS s, map(1, 'x') AS m, double('nan') AS nan,
+        array(1, NULL) AS a, named_struct('k', NULL, 'v', 2.5D) AS s, map(1, 'x') AS m,
+        array(named_struct('d', 12345678901234567890.10, 'i', map('k', 7.0))) AS deep, double('nan') AS nan,
         NULL AS nothing, true AS yes, 9007199254740993 AS big, 'q"\n' AS text, 1 AS text"""
     (result,) = parsed(on("sql", query, "--json"))
     assert result["columns"][0] == {"name": "d", "type": "decimal(3,2)"}
     assert [column["name"] for column in result["columns"]][-2:] == ["text", "text"]
-    expected = ["1.10", "2026-01-02", "2026-01-02 03:04:05", "AP8=", [1, None], {"k": None, "v": 2.5}, {"1": "x"}]
+    expected: list[Any] = [
+        "1.10",
+        "2026-01-02",
+        "2026-01-02 03:04:05",
+        "AP8=",
+        [1, None],
+        {"k": None, "v": 2.5},
+        {"1": "x"},
+    ]
+    expected.append([{"d": "12345678901234567890.10", "i": {"k": "7.0"}}])
     assert result["rows"] == [[*expected, "nan", None, True, 9007199254740993, 'q"\n', 1]]
 
 

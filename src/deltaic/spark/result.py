@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,8 +38,7 @@ def fetched(frame: DataFrame, limit: int | None, *, as_json: bool) -> Result:
     kept = rows if limit is None else rows[:limit]
     values = [list(row) for row in kept]
     if as_json:
-        nested = [f.dataType.typeName() in _NESTED for f in fields]
-        values = [[_json_value(v, n) for v, n in zip(row, nested, strict=True)] for row in values]
+        values = [[_json_value(v, f.dataType) for v, f in zip(row, fields, strict=True)] for row in values]
     return Result(columns, values, len(rows) > len(kept))
 
 
@@ -61,9 +61,29 @@ def _shown(name: str, kind: DataType, as_json: bool) -> str:
     return f"CAST({name} AS STRING)"
 
 
-def _json_value(value: Any, nested: bool) -> Any:
-    if nested and value is not None:
-        return json.loads(value)
+def _json_value(value: Any, kind: DataType) -> Any:
+    if kind.typeName() in _NESTED and value is not None:
+        return _typed(json.loads(value, parse_float=_Digits), kind)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no such numbers
     return value
+
+
+class _Digits(str):
+    """A number of JSON as it was written."""
+
+    __slots__ = ()
+
+
+def _typed(value: Any, kind: DataType | None) -> Any:
+    """What Spark wrote as JSON, with decimals as text in it too."""
+    word = kind.typeName() if kind is not None else ""
+    if isinstance(value, dict):
+        kinds = {f.name: f.dataType for f in getattr(kind, "fields", ())}
+        inner = getattr(kind, "valueType", None)
+        return {key: _typed(one, kinds.get(key, inner)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_typed(one, getattr(kind, "elementType", None)) for one in value]
+    if word == "decimal" and value is not None:
+        return f"{Decimal(value):f}"
+    return float(value) if isinstance(value, _Digits) else value

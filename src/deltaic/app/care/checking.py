@@ -27,7 +27,7 @@ from deltaic.app.refresh.stored import definition_moves, used_columns
 from deltaic.app.refresh.why_full import digest
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import DAMAGED, ROWS_SHOWN, UNCERTAIN, Check
-from deltaic.errors import DeltaicError, HistoryGone, SourceError, UnsupportedError
+from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, SourceError, UnsupportedError
 from deltaic.spark.session import spare_subqueries
 from deltaic.store.damage import damaged_files
 from deltaic.store.gone import is_history_gone
@@ -50,6 +50,8 @@ class Checker:
     """`sample`: about so many of the view's rows, chosen by a hash; None for all."""
 
     def __init__(self, engine: Engine, *, sample: int | None = None, rows: int = ROWS_SHOWN) -> None:
+        if rows < 0 or (sample is not None and sample < 1):
+            raise ConfigurationError("a check takes a sample of 1 row at least, and shows 0 rows at least")
         self.engine, self.sample, self.rows = engine, sample, rows
 
     def check(self, definition: Definition) -> Check:

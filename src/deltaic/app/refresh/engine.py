@@ -23,7 +23,7 @@ from deltaic.app.refresh.compile import Compiled, compile_view
 from deltaic.app.refresh.contest import unless_gone
 from deltaic.app.refresh.sources import form_of
 from deltaic.app.values.definition import Definition, give_settings
-from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, NameProblem, SourceError
+from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, NameProblem, ParseError, SourceError
 from deltaic.spark.session import forked
 from deltaic.sql.parse_statement import parse_statement
 from deltaic.sql.statements import RefreshView
@@ -76,7 +76,10 @@ class Engine:
 
     def split(self, name: str) -> tuple[str, str]:
         """Schema and name of a dotted name as SQL writes it."""
-        statement = parse_statement(f"REFRESH MATERIALIZED VIEW {name}")
+        try:
+            statement = parse_statement(f"REFRESH MATERIALIZED VIEW {name}")
+        except ParseError:
+            statement = None
         if not isinstance(statement, RefreshView) or statement != RefreshView(statement.name):
             raise NameProblem(f"{name!r} is no name", hint="Write a name with odd characters in backticks.")
         return self.catalog.qualified(statement.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltaic.app.terminal import care_commands, printing
-from deltaic.app.terminal.failure import ExitCode, told
+from deltaic.app.terminal.failure import ExitCode, Failure, told
 from deltaic.app.terminal.options import HERE, JsonOption, WarehouseOption, announce, opened
 from deltaic.app.values.texts import text_in, text_piped_in
 
@@ -48,7 +48,14 @@ ROWS_SHOWN = 20
 
 def main() -> None:
     """The console script."""
-    app(prog_name="deltaic")
+    if "--json" not in sys.argv:
+        app(prog_name="deltaic")
+    try:
+        code = app(prog_name="deltaic", standalone_mode=False)
+    except typer.TyperException as error:
+        print(Failure("USAGE", error.format_message()).as_json(), file=sys.stderr)
+        code = error.exit_code
+    sys.exit(code)
 
 
 def _version(wanted: bool) -> None:
