@@ -43,7 +43,7 @@ def t(wh: Warehouse) -> Warehouse:
 @pytest.mark.long
 def test_names_and_texts_come_through(t: Warehouse, tmp_path: Path) -> None:
     """CREATE, the definition, two refreshes by different writers, a read, a new session, a read."""
-    name = "it`s; DROP -- '%2e%2e"
+    name = "it`s; ${env:HOME} DROP -- '%2e%2e"
     column, literal = "a`b'c; --", text_literal(BREAKS_OUT + "\r\n\x0b\u2028 end")
     t.sql(
         f"CREATE MATERIALIZED VIEW {quote(name)} COMMENT {text_literal(BREAKS_OUT)}"

@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -281,6 +282,33 @@ def test_a_past_that_is_gone(wh: Warehouse) -> None:
     wh.propagate("joined")
     wh.apply("joined")
     assert difference(rows(wh, VIEWS["joined"]), rows(wh, "SELECT * FROM joined")) is None
+
+
+@pytest.mark.long
+@pytest.mark.local
+def test_a_source_that_is_put_back_from_a_copy(wh: Warehouse, tmp_path: Path) -> None:
+    """Its commits are others than those whose times are recorded, though they have their numbers."""
+    wh.script("CREATE TABLE s (k INT); INSERT INTO s VALUES (1)")
+    view = Kept(wh, "v", "SELECT k FROM s WHERE k > 0")
+    folder, copy = tmp_path / "wh" / "default" / "s", tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    wh.propagate("v")
+    for more in (1, 3):  # commits after the copy that was put back: fewer than there were, and more
+        wh.script("INSERT INTO s VALUES (2); INSERT INTO s VALUES (3)")
+        wh.propagate("v")
+        wh.apply("v")
+        view.check()
+        shutil.rmtree(folder)
+        shutil.copytree(copy, folder)
+        wh.script(";".join(f"INSERT INTO s VALUES ({10 + n})" for n in range(more)))
+        assert view.refresh("full").reasons[0].startswith("SOURCE_REWOUND")
+        wh.sql("INSERT INTO s VALUES (5)")
+        assert sorted(wh.table("v", as_of=datetime.now()).collect()) == sorted(wh.sql(view.query).collect())
+        wh.propagate("v")
+        wh.apply("v")
+        view.check()
+        shutil.rmtree(copy)
+        shutil.copytree(folder, copy)
 
 
 @pytest.mark.long

@@ -152,7 +152,13 @@ def test_a_view_whose_world_is_gone_stops_no_others(wh: Warehouse, tmp_path: Pat
     wh.script("USE default; DROP SCHEMA passing")
     wh.sql(f"CREATE MATERIALIZED VIEW afar AS SELECT k FROM delta.`{away}`")
     kept = [Kept(wh, f"z{n}", f"SELECT k, count(*) + {n} AS n FROM b GROUP BY k") for n in range(2)]
+    wh.propagate("afar")
     shutil.rmtree(away)
+    wh.sql("INSERT INTO b VALUES (3)")
+    wh.propagate("z0")
+    assert wh.apply("z0").mode == "incremental"
+    kept[0].check()
+    assert len(wh.table("z1", as_of=2).collect()) == 1
     wh.sql("INSERT INTO b VALUES (1), (2)")
     with pytest.raises(DeltaicError, match=r"default\.(afar|made_there)"):
         wh.refresh()

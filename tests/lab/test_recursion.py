@@ -39,7 +39,7 @@ class DuckRunner:
         self.duck.store(relation, query.sql)
         return int(self.duck.rows(f"SELECT count(*) FROM {relation}")[0][0])
 
-    def add(self, relation: str, other: str, p: Predicate) -> None:
+    def add(self, relation: str, other: str) -> None:
         self.duck.store(relation, f"SELECT * FROM {relation} UNION ALL SELECT * FROM {other}")
 
     def empty(self, relation: str, p: Predicate) -> None:

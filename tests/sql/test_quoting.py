@@ -55,6 +55,7 @@ def test_a_definition_is_read_as_it_was_written(name: str, query: str, comment: 
 @given(texts)
 @example("two\r\nlines \0 and \u2028 more")
 @example("\0n\0\0n")
+@example("*")
 def test_a_literal_is_rendered_as_it_was_written(text: str) -> None:
     """However deep it stands: no line of it is moved, and no character of it stands for another."""
     literal = text_literal(text)

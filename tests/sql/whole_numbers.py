@@ -31,7 +31,7 @@ class WholeNumbers:
         """Of `SELECT expression AS name, ... FROM ...`, and of all columns of a stub or of VALUES."""
         self.asked += 1
         text = Text.of(sql)
-        words = [token.text.upper() for token in text.tokens[:5]]
+        words = ["" if token.token_type is TokenType.STRING else token.text.upper() for token in text.tokens[:5]]
         if words[1] == "*" and words[3] == "VALUES":
             return tuple(Field(f"col{n + 1}", "int") for n, _ in enumerate(_items(text, 5, text.closing(4))))
         if words[1] == "*":

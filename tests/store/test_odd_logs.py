@@ -108,7 +108,7 @@ def test_a_feed_of_a_table_that_had_deletion_vectors_is_not_read(tmp_path: Path)
 def test_a_table_that_was_put_back_has_other_commits(tmp_path: Path) -> None:
     first = [{"protocol": PLAIN}, metadata(column("id"))]
     log = written(tmp_path / "t", first, [added("a.parquet")], [added("b.parquet")])
-    seen = SourceState(2, log.snapshot().table_id, None, log.mark(2))
+    seen = SourceState(2, log.snapshot().table_id, None, log.fingerprint(2))
     assert seen.is_of(log)
     shutil.copytree(tmp_path / "t", tmp_path / "copy")
     assert seen.is_of(Log(table_at(tmp_path / "copy"))), "a copy has the same commits"

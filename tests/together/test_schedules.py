@@ -98,8 +98,8 @@ def test_fixed_schedules_over_connect(name: str, spark: SparkSession, templates:
 @pytest.mark.parametrize("kind", ["session", "folder", "shared"])
 def test_drawn_schedules(kind: str, spark: SparkSession, templates: Templates) -> None:
     @settings(max_examples=60, phases=[Phase.generate, Phase.shrink], suppress_health_check=list(HealthCheck))
-    @given(st.sampled_from(["sums", "one"]), schedules)
-    def drawn(query: str, schedule: tuple[list[str], list[Turn]]) -> None:
-        play(spark, templates, kind, query, *schedule)
+    @given(st.sampled_from(["sums", "one"]), st.booleans(), schedules)
+    def drawn(query: str, use_rs: bool, schedule: tuple[list[str], list[Turn]]) -> None:
+        play(spark, templates, kind, query, *schedule, use_rs=use_rs)
 
     drawn()

@@ -24,7 +24,7 @@ class AlteredBranches:
 
 def branches(way: Maintenance) -> list[Node] | None:
     """What a view's rows are the sum of; None for a view that is kept in another way than by rows."""
-    if way.way is not Way.ROWS or way.marks or way.strata or way.recursion is not None:
+    if way.way is not Way.ROWS or way.preserved or way.strata or way.recursion is not None:
         return None
     return [simplify(prune(placed(tree))) for tree in taken_apart(way.root)]
 

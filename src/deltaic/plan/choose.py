@@ -23,7 +23,7 @@ from deltaic.plan.bags import hidden_columns
 from deltaic.plan.carrying import carried_up, origin, preserved
 from deltaic.plan.change import change_table
 from deltaic.plan.maintain import ROW_KEY, Form, Known, Maintenance, Way
-from deltaic.plan.outer import Mark, marked
+from deltaic.plan.outer import PreservedSide, with_markers
 from deltaic.plan.padding import without_padding
 from deltaic.plan.program import sets_program
 from deltaic.plan.recursion import Recursion, maintained
@@ -119,7 +119,7 @@ def _recursive_candidates(
     strata = tuple(Stratum(n, _all_of(p)) for n, p in enumerate(predicates, 1))
     recursion = Recursion(components, {p.source: s for p, s in zip(predicates, strata, strict=True)})
     for way in _candidates(query, technique, partitioned, counts=True):
-        if way.bags or way.marks or way.way is Way.SETS:
+        if way.bags or way.preserved or way.way is Way.SETS:
             continue
         more = hidden_columns_of_strata(strata, shown=SHOWN not in way.root.fields)
         inner = replace(way, root=Project(way.root, (*keep(way.root), *more)))
@@ -178,7 +178,7 @@ def _layered_candidates(
         assert isinstance(cut, Project)
         for way in _candidates(cut, technique, partitioned, form.counts) if strata else ():
             # one kind of rows that are not shown is enough: touched groups are computed anew
-            if way.bags or way.marks or way.way is Way.SETS:
+            if way.bags or way.preserved or way.way is Way.SETS:
                 continue
             more = hidden_columns_of_strata(strata, shown=SHOWN not in way.root.fields)
             inner = replace(way, root=Project(way.root, (*keep(way.root), *more)))
@@ -212,7 +212,7 @@ def _candidates(query: Project, technique: str, partitioned: frozenset[int], cou
     if isinstance(top, Aggregate | Window):
         yield from _by_key(query, top, key_exprs(top), partitioned)
     if not unstable_columns(query):
-        yield _by_rows(*marked(query), partitioned) if technique == "auto" else _by_rows(query, (), partitioned)
+        yield _by_rows(*with_markers(query), partitioned) if technique == "auto" else _by_rows(query, (), partitioned)
     for node in preserved(query):
         if isinstance(node, Aggregate | Window) and node is not top:
             yield from _by_key(query, node, key_exprs(node), partitioned)
@@ -325,18 +325,18 @@ def _shows_groups_only(query: Project, top: Aggregate) -> bool:
     return node is top and all(expr.columns <= groups for expr in items)
 
 
-def _by_rows(query: Node, marks: tuple[Mark, ...], partitioned: frozenset[int]) -> Maintenance:
-    """The columns of marks stand behind the user's; one that the user sees anyway is not stored twice."""
+def _by_rows(query: Node, sides: tuple[PreservedSide, ...], partitioned: frozenset[int]) -> Maintenance:
+    """The columns of preserved sides stand behind the user's; one that the user sees anyway is not stored twice."""
     assert isinstance(query, Project)
-    names = [name for mark in marks for name in (mark.marker, *mark.keys)]
+    names = [name for side in sides for name in (side.marker, *side.keys)]
     visible = query.items[: len(query.items) - len(names)]
     shown = {origin(query, item.name): item.name for n, item in enumerate(visible) if n not in partitioned}
     kept = {name: shown.get(origin(query, name), name) for name in names}
     row = Item(ROW_KEY, _hash(tuple(item.name for item in visible)), "bigint", False)
     hidden = tuple(pass_through(query.fields[name]) for name in names if kept[name] == name)
     root = Project(query, (*(pass_through(item.field) for item in visible), row, *hidden))
-    stored = tuple(replace(m, marker=kept[m.marker], keys=tuple(kept[key] for key in m.keys)) for m in marks)
-    return Maintenance(root, Way.ROWS, (ROW_KEY,), len(visible), marks=stored)
+    stored = tuple(replace(s, marker=kept[s.marker], keys=tuple(kept[key] for key in s.keys)) for s in sides)
+    return Maintenance(root, Way.ROWS, (ROW_KEY,), len(visible), preserved=stored)
 
 
 def _hash(columns: tuple[str, ...]) -> Expr:

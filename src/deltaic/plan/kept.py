@@ -58,7 +58,7 @@ def body_of(way: Maintenance) -> Body | str:
         return "it is defined by recursion, whose delta has no times"
     if way.way is Way.SETS or way.strata:
         return "it is a set without counts, or has sets stored inside it"
-    if way.marks:
+    if way.preserved:
         return "it has outer joins, whose delta has no times"
     top = None if way.way is Way.ROWS else top_of(way.root)
     if top is None:

@@ -28,7 +28,7 @@ from deltaic.delta.matches import MatchDerivation, Seen
 from deltaic.delta.rules import Derivation
 from deltaic.delta.sets import ALGORITHMS, SetQuery
 from deltaic.plan.bags import KIND, Bag, BagTable
-from deltaic.plan.outer import Mark
+from deltaic.plan.outer import PreservedSide
 from deltaic.plan.recursion import Recursion
 from deltaic.plan.state import KeptAggregate
 from deltaic.plan.strata import STRATUM, StrataTable, Stratum
@@ -88,7 +88,7 @@ class Maintenance:
     kept: KeptAggregate | None = None
     stored: tuple[tuple[str, str], ...] = ()
     """For a view kept by change tables: its parts, and which columns of root hold them."""
-    marks: tuple[Mark, ...] = ()
+    preserved: tuple[PreservedSide, ...] = ()
     """For a view kept by rows: what it stores of its outer joins, under root's column names."""
     technique: str = "auto"
     """What it is pinned to."""
@@ -159,7 +159,7 @@ class Maintenance:
                 return Counting(known.changed, only_different=self.technique == "counting")
             case "blakeley":
                 return Expanded(known.changed)
-        seen = {mark.rule: self._seen(mark) for mark in self.marks}
+        seen = {side.rule: self._seen(side) for side in self.preserved}
         return MatchDerivation(
             known.changed,
             seen=seen,
@@ -169,9 +169,9 @@ class Maintenance:
             common=known.common,
         )
 
-    def _seen(self, mark: Mark) -> Seen:
-        names = dict.fromkeys((mark.marker, *mark.keys))
-        fields = [replace(self.root.fields[name], name=f"{name}_{mark.marker}_seen") for name in names]
+    def _seen(self, side: PreservedSide) -> Seen:
+        names = dict.fromkeys((side.marker, *side.keys))
+        fields = [replace(self.root.fields[name], name=f"{name}_{side.marker}_seen") for name in names]
         seen = Scan(VIEW, tuple(ScanColumn(f, name) for f, name in zip(fields, names, strict=True)))
         by = dict(zip(names, seen.columns, strict=True))
-        return Seen(self.root, mark.join, seen, by[mark.marker], tuple(by[key] for key in mark.keys), mark.dropping)
+        return Seen(self.root, side.join, seen, by[side.marker], tuple(by[key] for key in side.keys), side.dropping)

@@ -16,11 +16,11 @@ from deltaic.algebra.trees import keep, null_item, pass_through
 from deltaic.algebra.types import is_exact_key
 from deltaic.delta.matches import key_columns
 
-MARK_PREFIX = "__deltaic_m"
+MARKER = "__deltaic_m"
 
 
 @dataclass(frozen=True)
-class Mark:
+class PreservedSide:
     """One preserved side. `rule` is the join as the delta rules see it: LEFT, or ANTI for the right of a full join."""
 
     join: Join
@@ -31,18 +31,18 @@ class Mark:
     """Whether an operator above may drop rows of the join."""
 
 
-def marked(query: Node) -> tuple[Node, tuple[Mark, ...]]:
+def with_markers(query: Node) -> tuple[Node, tuple[PreservedSide, ...]]:
     """The query with one more column for each marker and key, behind its own; as it was if it has no outer join."""
     marking = _Marking()
     node, _ = marking.of(query, False)
-    return node, tuple(marking.marks)
+    return node, tuple(marking.sides)
 
 
 class _Marking:
     """Each step gives the node and the fields that it has got behind its own."""
 
     def __init__(self) -> None:
-        self.marks: list[Mark] = []
+        self.sides: list[PreservedSide] = []
         self.number = 0
 
     def of(self, node: Node, dropping: bool) -> tuple[Node, tuple[Field, ...]]:
@@ -94,7 +94,7 @@ class _Marking:
 
     def of_outer(self, node: Join, added: Sequence[Field], dropping: bool) -> tuple[Node, tuple[Field, ...]]:
         self.number += 1
-        name = f"{MARK_PREFIX}{self.number}"
+        name = f"{MARKER}{self.number}"
         here, there = f"{name}_left", f"{name}_right"
         join = Join(_present(node.left, here), _present(node.right, there), node.kind, node.on)
         sides = [(Join(join.left, join.right, JoinKind.LEFT, node.on), here, there, f"{name}l")]
@@ -108,7 +108,7 @@ class _Marking:
             alone = join_parts("CASE WHEN ", col(own), " THEN ", col(other), " IS NULL END")
             keys = [Item(f"{side}{n}", col(c), rule.left.fields[c].type) for n, c in enumerate(columns)]
             items.extend((Item(side, alone, "boolean"), *keys))
-            self.marks.append(Mark(join, rule, side, tuple(key.name for key in keys), dropping))
+            self.sides.append(PreservedSide(join, rule, side, tuple(key.name for key in keys), dropping))
         last = {f.name for f in added}
         kept = {item.name: item for item in keep(join)}
         shown = [kept[c] for c in node.columns if c not in last]

@@ -20,7 +20,7 @@ class Runner(Protocol):
     def keep(self, relation: str, query: Query) -> int:
         """Computes a query now, and gives its rows a name, instead of others that had it; how many there are."""
 
-    def add(self, relation: str, other: str, p: Predicate) -> None:
+    def add(self, relation: str, other: str) -> None:
         """The rows of both under the name of the first."""
 
     def empty(self, relation: str, p: Predicate) -> None:
@@ -123,7 +123,7 @@ class Rounds:
             found[p.name].append(count)
             self.runner.define(relation_of(p.source, Of.FRONT), named(_next(part), p))
             if count:
-                self.runner.add(relation_of(p.source, phase.fills), _next(part), p)
+                self.runner.add(relation_of(p.source, phase.fills), _next(part))
         following = {Phase.REDERIVE: Of.NOW, Phase.INSERT: Of.NEW}.get(phase)
         if following is not None:
             self.define(parts, following)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -225,7 +225,11 @@ def relation_name(scan: Scan, numbers: Mapping[str, int]) -> str:
     """Temporary views are numbered, so that no user's name ever stands in one."""
     if scan.source.startswith(PREFIX):
         return f"__deltaic_{scan.source.removeprefix('@')}_{scan.state.value}"
-    near = f"_near_{scan.near.binding}_{zlib.crc32(repr(scan.near).encode()):x}" if scan.near else ""
+    near = f"_near_{scan.near.binding}_{_digest(repr(scan.near))}" if scan.near else ""
     if scan.source == VIEW:
         return f"{VIEW_RELATION}{near}"
     return f"__deltaic_{scan.state.value}_{numbers[scan.source]}{near}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as st
 
@@ -86,6 +87,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
     return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
+
+
+def repeated(table: pa.Table, counts: pa.ChunkedArray) -> pa.Table:
+    """Each row as often as its count says."""
+    return table.take(pa.array(np.repeat(np.arange(table.num_rows), counts.to_numpy())))
 
 
 def arrow_to_spark(spark: SparkSession, table: pa.Table, schema: st.StructType) -> DataFrame:

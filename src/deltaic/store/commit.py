@@ -66,7 +66,7 @@ class Commit:
         return bool(self.cdc) or any(file.data_change for file in (*self.adds, *self.removes))
 
     @property
-    def mark(self) -> str:
+    def fingerprint(self) -> str:
         """Tells the commit from any other of the same number: names of files are never given twice."""
         files = [file.path for file in (*self.adds, *self.removes)]
         told = repr((self.timestamp, self.operation, files, self.metadata, self.user_metadata))

@@ -29,7 +29,7 @@ class ForeignCommit:
 
 
 @dataclass(frozen=True)
-class Marked:
+class OwnCommit:
     """A view's newest commit by Deltaic, and what others committed after it."""
 
     commit: Commit
@@ -79,10 +79,10 @@ class Log:
         """The commits after+1..upto in order; HistoryGone if the log no longer holds one of them."""
         return self._reader.commits(after, upto)
 
-    def mark(self, version: int) -> str | None:
+    def fingerprint(self, version: int) -> str | None:
         """Of the commit that made a version; None if it was cleaned up."""
         try:
-            return self.commit(version).mark
+            return self.commit(version).fingerprint
         except HistoryGone:
             return None
 
@@ -93,7 +93,7 @@ class Log:
         return tuple(replace(file, **found[file.path]._asdict()) if file.path in found else file for file in files)
 
 
-def last_commit_with_marker(log: Log) -> Marked | None:
+def last_commit_with_marker(log: Log) -> OwnCommit | None:
     """The newest commit that Deltaic made, with the later ones of others; None if the log holds none."""
     later: list[Commit] = []
     newest = log.version()
@@ -103,7 +103,7 @@ def last_commit_with_marker(log: Log) -> Marked | None:
         except HistoryGone:
             return None
         if commit.marker is not None:
-            return Marked(commit, (*_overtaken(log, commit), *_judged(log, commit, later)), newest)
+            return OwnCommit(commit, (*_overtaken(log, commit), *_judged(log, commit, later)), newest)
         later.insert(0, commit)
     return None
 

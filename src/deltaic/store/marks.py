@@ -290,13 +290,13 @@ def _commit(
     lines = [{"commitInfo": info}, {"txn": number}, *actions]
     log = Path(path) / "_delta_log"
     draft = log / f".{uuid.uuid4()}.tmp"
-    _written(draft, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     try:
+        _written(draft, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
         os.link(draft, log / f"{version:020}.json")  # fails if it is there: of two writers one wins
     except FileExistsError:
         raise ConcurrentRefresh(f"version {version} of {path} was written by another process") from None
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
 
 
 def _written(file: Path, content: bytes) -> None:

@@ -25,7 +25,7 @@ from deltaic.store import marks, rs_write, write_sql
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
 from deltaic.store.lock import refresh_lock
-from deltaic.store.log import Log, Marked, last_commit_with_marker
+from deltaic.store.log import Log, OwnCommit, last_commit_with_marker
 from deltaic.store.progress import Progress
 from deltaic.store.table import Snapshot, TableRef, first_line, physical_name
 from deltaic.store.torn import files_in, is_torn, own_files, sweep, take_back
@@ -203,7 +203,7 @@ class OwnTable:
             raise UnsupportedError(f"{self.ref.name} can be written by Spark only, and there is no session")
         return self.apply_spark(session, write_sql.nothing_sql(self.ref.relation), progress)
 
-    def last_refresh(self) -> Marked | None:
+    def last_refresh(self) -> OwnCommit | None:
         """The newest commit of Deltaic's. From here on this is the table that was looked at, and no other."""
         marked = last_commit_with_marker(self.log)
         self.at = marked.version if marked else self.log.version()

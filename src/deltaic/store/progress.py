@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import UnionType
 from typing import Any
 
 from deltaic.store.commit import MARKER, Commit
@@ -16,18 +17,35 @@ from deltaic.store.log import Log
 class SourceState:
     """A source as a refresh saw it. `table_id` tells a table from another one made under the same name.
 
-    `schema` is whatever text the planner wants to compare later: the used columns, say. `mark` is the commit's, if it
-    was there: a table that was put back from a copy has the same id, and may have other commits since.
+    `schema` is whatever text the planner wants to compare later: the used columns, say. `fingerprint` is the commit's,
+    if it was there: a table that was put back from a copy has the same id, and may have other commits since.
     """
 
     version: int
     table_id: str
     schema: str | None = None
-    mark: str | None = None
+    fingerprint: str | None = None
 
     def is_of(self, log: Log) -> bool:
         """Whether the table at hand once was at this very commit, as far as its log can tell."""
-        return self.mark is None or log.mark(self.version) in (None, self.mark)
+        return self.fingerprint is None or log.fingerprint(self.version) in (None, self.fingerprint)
+
+
+_FIGURES: Mapping[str, type | UnionType] = {
+    "at": int | None,
+    "definition": str,
+    "depth": int | float,
+    "mode": str,
+    "predicted": dict,
+    "prices": dict,
+    "reasons": list,
+    "stages": list,
+    "started": int,
+    "table": str,
+    "time_dependent": bool,
+    "vacuumed": int,
+}
+"""What those who read a commit rely on."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,8 @@ class Progress:
             for state in self.sources.values()
         )
         texts = isinstance(self.technique, str) and isinstance(self.id, str) and isinstance(self.figures, dict)
-        return known and texts and _is_number(self.refresh) and 1 <= self.refresh <= version + 1
+        told = texts and all(isinstance(value, _FIGURES.get(name, object)) for name, value in self.figures.items())
+        return known and told and _is_number(self.refresh) and 1 <= self.refresh <= version + 1
 
 
 def _is_number(value: object) -> bool:

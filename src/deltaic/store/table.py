@@ -61,7 +61,7 @@ class Snapshot:
     files: int | None
     small_files: int | None = None
     """Files that could be put together with others: small ones, but one of each partition."""
-    mark: str | None = None
+    fingerprint: str | None = None
     """Of the commit that made it, where it was asked for."""
 
     @property

@@ -109,11 +109,13 @@ class Order:
 
 
 def numbered(order: Order, logs: Mapping[str, tuple[Log, int]]) -> list[Unit]:
-    """The commits that are not in the order yet. A source that is new to it begins at the version beside its log."""
-    newest = {unit.source: unit.version for unit in order.units}
+    """The commits that are not in the order yet. A source that is new to it begins at the version beside its log; so
+    does one that was put back from a copy, whose commits are others now."""
+    newest = {unit.source: unit for unit in order.units}
     found: list[tuple[int, int, str, int]] = []
     for place, (source, (log, first)) in enumerate(logs.items()):
-        seen, upto = newest.get(source), log.version()
+        known, upto = newest.get(source), log.version()
+        seen = known.version if known is not None and _is_in(log, known, upto) else None
         if seen is None:
             found.append((-1, place, source, first))
             seen = first
@@ -133,6 +135,11 @@ def numbered(order: Order, logs: Mapping[str, tuple[Log, int]]) -> list[Unit]:
         stamp = max(stamp, own if own >= 0 else _stamp(logs[source][0], version))
         units.append(Unit(time, source, version, stamp))
     return units
+
+
+def _is_in(log: Log, unit: Unit, newest: int) -> bool:
+    """Whether the log still has a commit that was seen: no time is recorded with a stamp before the commit's own."""
+    return unit.version <= newest and _stamp(log, unit.version) <= unit.stamp
 
 
 def _stamp(log: Log, version: int) -> int:

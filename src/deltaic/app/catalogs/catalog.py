@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
@@ -44,6 +45,7 @@ class Catalog(ABC):
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
+        self._running = RLock()
 
     def current_schema(self) -> str:
         return self.spark.catalog.currentDatabase()
@@ -163,6 +165,10 @@ class Catalog(ABC):
         finally:
             self.register(schema, name)
 
+    def unpin(self, schema: str, name: str) -> None:
+        """Whoever held the name of a view may have been killed since. One that ends with its process needs no care."""
+        return
+
     def reading(self, schema: str, name: str, *, pinned: bool = False) -> str:
         """The SELECT that gives what people see: the query's columns, and only the rows that are shown; `pinned`, of
         the view as it is now, whatever becomes of it."""
@@ -190,11 +196,11 @@ class Catalog(ABC):
 
     def run(self, sql: str) -> None:
         """A statement of Deltaic's own in the user's session: what is quoted in it stays as it is."""
-        with with_settings(self.spark, literally(self.spark)):
+        with self._running, with_settings(self.spark, literally(self.spark)):
             self.spark.sql(sql)
 
     def unregister(self, schema: str, name: str) -> None:
-        self.spark.sql(f"DROP VIEW IF EXISTS {_reader(schema, name)[1]}")
+        self.run(f"DROP VIEW IF EXISTS {reader(schema, name)[1]}")
 
     def location(self, schema: str, name: str) -> str | None:
         """Where a new view's table goes, if the catalog does not decide it."""
@@ -250,8 +256,8 @@ class Shown:
     def naming(self, pinned: bool = False) -> str:
         """The statement that lets them see it by its name."""
         told = f" COMMENT {text_literal(self.comment)}" if self.comment else ""
-        kind, reader = _reader(self.schema, self.name)
-        return f"CREATE OR REPLACE {kind} {reader}{told} AS {self.select(pinned)}"
+        kind, name = reader(self.schema, self.name)
+        return f"CREATE OR REPLACE {kind} {name}{told} AS {self.select(pinned)}"
 
 
 def is_plain(*names: str) -> bool:
@@ -259,7 +265,7 @@ def is_plain(*names: str) -> bool:
     return re.fullmatch(r"\w+", "".join(names), re.ASCII) is not None
 
 
-def _reader(schema: str, name: str) -> tuple[str, str]:
+def reader(schema: str, name: str) -> tuple[str, str]:
     """Spark's catalog takes names of plain letters only; a temporary view takes any."""
     if is_plain(schema, name):
         return "VIEW", f"{quote(schema)}.{quote(name)}"

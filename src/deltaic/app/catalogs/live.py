@@ -10,8 +10,8 @@ so that every rule that reads a state, old or new, is exact while the table is w
 
 from __future__ import annotations
 
+import hashlib
 import json
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.commit import Commit
 from deltaic.store.log import Log
 from deltaic.store.postgres.capture import Capture, open_capture
-from deltaic.store.postgres.captured_log import ORDER, XID, CapturedLog, CaptureMark
+from deltaic.store.postgres.captured_log import ORDER, XID, CapturedLog, CapturePoint
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.snapshot import Visibility
 from deltaic.store.postgres.table import PostgresTable, Server, connect
@@ -72,7 +72,7 @@ class LiveTable:
     @property
     def relation(self) -> str:
         """The temporary view that its state is read from."""
-        return f"__deltaic_live_{zlib.crc32(self.key.encode()):x}"
+        return f"__deltaic_live_{_digest(self.key)}"
 
     def rows(self) -> int:
         """About how many it has, as PostgreSQL thinks."""
@@ -80,13 +80,13 @@ class LiveTable:
             found = connection.execute(_ROWS, (self.table.relation,)).fetchone()
         return int(found[0]) if found else 0
 
-    def mark_at(self, version: int) -> CaptureMark:
+    def mark_at(self, version: int) -> CapturePoint:
         """How far the log was at a version of it."""
         log = Log(self.ref)
         for earlier in range(version, -1, -1):
             marker = log.commit(earlier).marker
             if marker is not None:
-                return CaptureMark.of(marker["capture"])
+                return CapturePoint.of(marker["capture"])
         raise CaptureLost(f"{self.key}: its captured log has no mark up to version {version}")
 
     def change_sql(self, after: int, upto: int, columns: Sequence[str]) -> str:
@@ -157,8 +157,12 @@ def capture_name(live: LiveTable) -> str:
     return f"{capture_prefix(live)}{uuid4().hex[:8]}"
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def capture_prefix(live: LiveTable) -> str:
-    return f"deltaic_{zlib.crc32(live.path.encode()):08x}_"
+    return f"deltaic_{_digest(live.path)}_"
 
 
 class Captures:

@@ -81,10 +81,15 @@ class LocalCatalog(FolderCatalog):
         if self.stamp() == self.known:
             return
         with self.keeping_up:
-            self.known, before = self.stamp(), set(self.attached)
-            for own in before - self.show_all():  # what a thread of this process makes meanwhile is none of these
+            now, before = self.stamp(), set(self.attached)
+            if now == self.known:
+                return  # another thread has just done it
+            gone = before - self.show_all()  # what a thread of this process makes meanwhile is none of these
+            for own in gone:
                 self.attached.pop(own, None)
-                self.hide(*own)
+            self.known = now
+        for own in gone:  # not in there: it may wait for a refresh, which may be waiting to keep up
+            self.hide(*own)
 
     def show_all(self) -> set[tuple[str, str]]:
         """The tables and views that are there."""
@@ -230,7 +235,7 @@ class LocalCatalog(FolderCatalog):
 
     def drop_name(self, schema: str, name: str) -> None:
         try:
-            self.spark.sql(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
+            self.run(f"DROP TABLE IF EXISTS {quote(schema)}.{quote(name)}")
         except Exception:  # Spark lets some of Delta's errors through as they are
             self.unregister(schema, name)
 

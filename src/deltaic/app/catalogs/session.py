@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,10 +15,12 @@ from pyspark.errors import PySparkException
 
 from deltaic.algebra.nodes import RESERVED
 from deltaic.algebra.quoting import quote
-from deltaic.app.catalogs.catalog import Catalog, is_plain
+from deltaic.app.catalogs.catalog import Catalog, is_plain, reader
 from deltaic.app.catalogs.folders import is_table
+from deltaic.app.catalogs.unfinished import litter_of, take_away
 from deltaic.errors import ExistsError, NameProblem, SourceError
 from deltaic.spark.metrics import normal_path
+from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.table import TableRef, first_line, table_named
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ _log = logging.getLogger(__name__)
 BACKING = f"{RESERVED}mv_"
 _ABANDONED = 3600.0
 """Seconds after which a folder that nothing was written into is nobody's."""
+_PINNED = re.compile(r" VERSION AS OF (\d+)( WHERE `[^`]+`)?\s*$")
 
 
 class SessionCatalog(Catalog):
@@ -122,10 +126,35 @@ class SessionCatalog(Catalog):
             _log.warning("the files of %s stay under %s, and are in the way of a new one", relation, self.path)
 
     def open(self) -> None:
-        """A process may have been killed between making a view's table and its name, or taking them away."""
+        """A process may have been killed between making a view's table and its name, or taking them away; while it held
+        the name; and while it wrote."""
         for schema, name in self.view_names():
-            if is_plain(schema, name) and not self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+            if not is_plain(schema, name):
+                continue
+            if self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+                self.unpin(schema, name)
+            else:
                 self.register(schema, name)
+            self.sweep(schema, name)
+
+    def unpin(self, schema: str, name: str) -> None:
+        told = self.spark.sql(f"SHOW CREATE TABLE {reader(schema, name)[1]}").first()
+        pinned = _PINNED.search(str(told[0])) if told is not None else None
+        if pinned is None:
+            return
+        own = last_commit_with_marker(Log(self.view_ref(schema, name), self.spark))
+        if own is not None and own.commit.version > int(pinned[1]):  # who held it has lost, or is done
+            self.register(schema, name)
+
+    def sweep(self, schema: str, name: str) -> None:
+        """What was written into a view's folder for a commit that was never made."""
+        try:
+            path = self.view_ref(schema, name).path
+            for left in litter_of(Path(path)) if path is not None else ():
+                if _is_old(left):
+                    take_away(left)
+        except (OSError, SourceError) as problem:
+            _log.warning("what is left of %s.%s could not be taken away: %s", schema, name, first_line(problem))
 
     @contextmanager
     def making(self, schema: str, name: str) -> Iterator[None]:

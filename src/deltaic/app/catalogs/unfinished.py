@@ -124,10 +124,14 @@ def litter_of(folder: Path) -> list[Path]:
 
 def sweep_table(folder: Path) -> None:
     for left in litter_of(folder):
-        if left.is_dir():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
+        take_away(left)
+
+
+def take_away(left: Path) -> None:
+    if left.is_dir():
+        shutil.rmtree(left)
+    else:
+        left.unlink()
 
 
 def sweep_drafts(folder: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from deltaic.app.catalogs.catalog import Catalog
-from deltaic.errors import ConcurrentRefresh, MissingError, SourceError
+from deltaic.errors import ConcurrentRefresh, MissingError, NameProblem, SourceError
 
 _log = logging.getLogger(__name__)
 ATTEMPTS = 5
@@ -46,7 +46,7 @@ def unless_gone(catalog: Catalog, name: Name, ask: Callable[[], Result]) -> Resu
     """What is asked of a view; None if it was dropped meanwhile: who asks for all views is not to stumble over one."""
     try:
         return ask()
-    except (SourceError, MissingError):
+    except (SourceError, MissingError, NameProblem):  # its schema may be dropped too
         if catalog.is_gone(*name):
             return None
         raise

@@ -44,7 +44,7 @@ from deltaic.plan.refreshing import known_of, refresh_steps
 from deltaic.plan.steps import RS_ROWS, SourceRead, Step, StoredView, Write, WriteView
 from deltaic.sql.statements import Policy
 from deltaic.store.change import ChangePlan, plan_change
-from deltaic.store.log import Log, Marked
+from deltaic.store.log import Log, OwnCommit
 from deltaic.store.own_table import TRY_AGAIN, OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
@@ -78,8 +78,8 @@ class Plan:
     """What an incremental refresh is written by: spark, delta-rs, or marks (deletion vectors)."""
     choice: Choice | None = None
     """What an incremental refresh and a recompute were predicted to take, where there was a choice."""
-    kept: TableRef | None = None
-    """The kept delta that is applied, if one is."""
+    kept: tuple[TableRef, int] | None = None
+    """The kept delta that is applied, if one is, and its version that was looked at."""
     properties: Mapping[str, str] | None = None
     """What the view's table is told of itself, in the commit of its rows."""
 
@@ -139,7 +139,7 @@ class Planner:
             reasons.append(large.reason)
         return self.decided(definition, compiled, table, last, reads, reasons, states)
 
-    def looked_at(self, definition: Definition) -> tuple[OwnTable, Marked | None]:
+    def looked_at(self, definition: Definition) -> tuple[OwnTable, OwnCommit | None]:
         """The view's table and its newest refresh, as of one version, at which the view is what it is thought to be."""
         table = self.engine.view_table(definition)
         marked = table.last_refresh()
@@ -185,7 +185,7 @@ class Planner:
         for key, source in compiled.sources.items():
             log = Log(source.ref, self.engine.spark)
             version = pins[key] if key in pins else newest.setdefault(source.ref.place, log.version())
-            found[key] = replace(log.snapshot(version), mark=log.mark(version))
+            found[key] = replace(log.snapshot(version), fingerprint=log.fingerprint(version))
         return found
 
     def reads(
@@ -249,6 +249,15 @@ class Planner:
         """Whether rows may be looked for in the files of a source, of any size."""
         log, columns = Log(source.ref, self.engine.spark), [name for name, _ in used]
         return self.use_rs and source.live is None and may_be_looked_up(log, version, columns)
+
+    def still(self, key: str, source: Source, now: Snapshot, used: list[tuple[str, str]]) -> SourceRead:
+        """A source that is read as it is at a version; what changed of it, if anything did, comes another way."""
+        return replace(
+            _whole(key, source, now),
+            old=now.version,
+            rs_states=self.small_states(source, now.version, now.version, used),
+            rs_finds=self.can_find(source, now.version, used),
+        )
 
     def change(self, source: Source, old: int, new: int, used: list[tuple[str, str]]) -> ChangePlan:
         log = Log(source.ref, self.engine.spark)
@@ -411,7 +420,7 @@ def technique_name(way: Maintenance, known: Known) -> str:
         return Way.SETS.value if way.technique == "auto" else way.technique
     if way.technique not in ("auto", "base", *ALGORITHMS):
         return way.technique
-    if way.marks:
+    if way.preserved:
         return f"{Way.CHANGES.value} (outer joins)"
     if way.by_groups(known):
         return f"base ({Way.KEYS.value})"

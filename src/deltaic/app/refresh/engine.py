@@ -28,7 +28,7 @@ from deltaic.spark.session import forked
 from deltaic.sql.parse_statement import parse_statement
 from deltaic.sql.statements import RefreshView
 from deltaic.store.lock import refresh_lock
-from deltaic.store.log import Log, last_commit_with_marker
+from deltaic.store.log import Log, OwnCommit, last_commit_with_marker
 from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.table import TableRef, first_line
@@ -151,21 +151,27 @@ class Engine:
 
     def progress_at(self, schema: str, name: str) -> Progress | None:
         """What the newest refresh of a view said of itself."""
-        log = Log(self.catalog.view_ref(schema, name), self.spark)
-        marked = unless_gone(self.catalog, (schema, name), partial(last_commit_with_marker, log))
+
+        def asked() -> OwnCommit | None:
+            return last_commit_with_marker(Log(self.catalog.view_ref(schema, name), self.spark))
+
+        marked = unless_gone(self.catalog, (schema, name), asked)
         return Progress.of(marked.commit) if marked else None
+
+    def progresses(self) -> dict[tuple[str, str], Progress]:
+        """What the newest refresh of each view said of itself. One whose table is gone reads nothing any more."""
+        found = {}
+        for name in self.catalog.view_names():
+            with suppress(SourceError):
+                last = self.progress_at(*name)
+                if last is not None:
+                    found[name] = last
+        return found
 
     def readers(self, key: str) -> dict[str, int]:
         """The views that read a source, and the version that each is at."""
-        found = {}
-        for name in self.catalog.view_names():
-            try:
-                last = self.progress_at(*name)
-            except SourceError:  # its table is gone: it reads nothing any more
-                continue
-            if last is not None and key in last.sources:
-                found[".".join(name)] = last.sources[key].version
-        return found
+        there = self.progresses()
+        return {".".join(name): last.sources[key].version for name, last in there.items() if key in last.sources}
 
     # what views are compiled to
 

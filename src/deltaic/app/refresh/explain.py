@@ -34,7 +34,7 @@ from deltaic.plan.bags import Bag
 from deltaic.plan.change import change_table
 from deltaic.plan.kept import Body, body_of
 from deltaic.plan.maintain import Known, Maintenance, Way
-from deltaic.plan.outer import Mark
+from deltaic.plan.outer import PreservedSide
 from deltaic.plan.padding import is_outer_join
 from deltaic.plan.program import program_for
 from deltaic.plan.steps import ReadState
@@ -172,7 +172,7 @@ def _definition(compiled: Compiled) -> list[str]:
     else:
         parts.append(_kept(compiled.way, compiled))
         parts.extend(_recursion(compiled.way))
-        parts.extend(_told_mark(mark, compiled) for mark in compiled.way.marks)
+        parts.extend(_told_side(side, compiled) for side in compiled.way.preserved)
         parts.extend(_told_bag(bag) for bag in compiled.way.bags)
         parts.extend(_told_stratum(stratum) for stratum in compiled.way.strata)
         body = body_of(compiled.way)
@@ -230,10 +230,10 @@ def _recursion(way: Maintenance) -> list[str]:
     return lines
 
 
-def _told_mark(mark: Mark, compiled: Compiled) -> str:
+def _told_side(side: PreservedSide, compiled: Compiled) -> str:
     """Which side of an outer join the view knows to stand alone, and what that saves."""
-    own, other = (", ".join(sources(side)) or "constants" for side in mark.rule.inputs)
-    column = compiled.stored[mark.marker]
+    own, other = (", ".join(sources(input_)) or "constants" for input_ in side.rule.inputs)
+    column = compiled.stored[side.marker]
     return (
         f"  outer join: {column} tells which rows of {own} have no match, so a change of {other} need not read {other}"
     )

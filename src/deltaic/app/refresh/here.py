@@ -172,7 +172,7 @@ class MaintainedHere(Here):
         stored, stratum = self.desk.compiled.stored, way.recursion.stored.get(p.source)
         names = [f.name for f in stratum.columns] if stratum else list(way.root.columns[: len(p.types)])
         columns = {stored[name]: column(n) for n, name in enumerate(names)}
-        log, version = table.log, table.log.version()
+        log, version = table.log, table.log.version() if table.at is None else table.at
         if why_no_rs_state(log, version, list(columns), most_rows=self.limits.here, most_bytes=SCANNED_BYTES):
             raise NotHere(f"{p.name} as it was")
         only = (stored[STRATUM], stratum.number) if stratum else None

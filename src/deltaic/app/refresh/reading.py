@@ -25,7 +25,7 @@ from deltaic.plan.kept import KEPT
 from deltaic.plan.maintain import VIEW
 from deltaic.plan.refreshing import without
 from deltaic.plan.steps import RS_ROWS, STATE_ROWS, Compute, ReadChange, ReadCounts, ReadState, Step, relation_name
-from deltaic.store.arrow import arrow_to_spark, has_arrow_types, without_views
+from deltaic.store.arrow import arrow_to_spark, has_arrow_types, repeated, without_views
 from deltaic.store.change import plan_change, read_change_rs
 from deltaic.store.literals import among
 from deltaic.store.log import Log
@@ -81,17 +81,15 @@ class Reading:
 
     def read_kept(self, step: ReadChange) -> None:
         """The rows of the kept delta that are applied; in this process, where they are few."""
-        read, kept = self.desk.plan.reads[KEPT], self.desk.plan.kept
-        assert kept is not None
+        read = self.desk.plan.reads[KEPT]
+        assert self.desk.plan.kept is not None
         if not step.sql:
             assert read.change_from is not None
             assert read.change_upto is not None
-            version, columns = Log(kept).version(), [*step.columns, WEIGHT]
+            (kept, version), columns = self.desk.plan.kept, [*step.columns, WEIGHT]
             rows = without_views(read_interval_rs(kept, version, columns, TIME, read.change_from, read.change_upto))
-            counts = rows[WEIGHT].to_numpy()
-            places = pa.array([n for n, count in enumerate(counts) for _ in range(abs(int(count)))], pa.int64())
             signs = pc.sign(rows[WEIGHT]).cast(pa.int64())
-            rows = rows.set_column(rows.num_columns - 1, WEIGHT, signs).take(places)
+            rows = repeated(rows.set_column(rows.num_columns - 1, WEIGHT, signs), pc.abs(rows[WEIGHT]))
             wanted = self.schema(kept, version, [(name, name) for name in columns])
             self.named_arrow(rows, True, wanted, kept, step)
             return

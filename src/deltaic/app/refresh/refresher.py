@@ -118,6 +118,8 @@ class Refresher:
             outcome = Run(session, plan.compiled, plan, self.planner.use_rs, self.shared, self.engine.captures).walk()
             with timed(outcome.timings, "upkeep"):
                 self.look_after(plan.table, session, plan.progress)
+                if not makes_anew(plan.steps):
+                    self.engine.catalog.unpin(plan.definition.schema, plan.definition.name)
         prune_passed(self.engine, plan.compiled.sources)
         return outcome
 

@@ -47,7 +47,7 @@ from deltaic.plan.steps import (
 from deltaic.spark.metrics import measure
 from deltaic.spark.session import spare_subqueries
 from deltaic.sql.statements import Policy
-from deltaic.store.arrow import arrow_to_spark
+from deltaic.store.arrow import arrow_to_spark, repeated
 from deltaic.store.commit import Commit
 from deltaic.store.marks import Found
 
@@ -316,9 +316,7 @@ class Run:
 
     def inserted(self, delta: pa.Table) -> pa.Table:
         """A delta without deletions as the rows to append, equal rows repeated by their count."""
-        counts = delta[WEIGHT].to_numpy()
-        places = pa.array([n for n, count in enumerate(counts) for _ in range(int(count))], pa.int64())
-        rows = delta.drop_columns([WEIGHT]).take(places)
+        rows = repeated(delta.drop_columns([WEIGHT]), delta[WEIGHT])
         rows = rows.rename_columns([self.compiled.stored[name] for name in rows.column_names])
         return rows.add_column(0, OP, pa.array([1] * rows.num_rows, pa.int32()))
 

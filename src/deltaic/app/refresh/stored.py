@@ -38,22 +38,20 @@ def stored_view(compiled: Compiled, table: OwnTable, use_rs: bool) -> StoredView
         columns,
         small,
         table.log.snapshot(version).rows,
-        use_rs and _scanned_by_rs(compiled, table),
+        use_rs and _scanned_by_rs(compiled, table, version),
         use_rs and may_be_looked_up(table.log, version, list(columns.values())),
     )
 
 
-def _scanned_by_rs(compiled: Compiled, table: OwnTable) -> bool:
+def _scanned_by_rs(compiled: Compiled, table: OwnTable, version: int) -> bool:
     """Whether delta-rs finds the same keys of outer joins in the view as Spark would."""
     assert isinstance(compiled.way, Maintenance)
     fields = compiled.way.root.fields
-    names = [name for mark in compiled.way.marks for name in (mark.marker, *mark.keys)]
+    names = [name for side in compiled.way.preserved for name in (side.marker, *side.keys)]
     # equal floats and equal nested values are Spark's to tell
     if not names or any(fields[name].type in ("float", "double") or "<" in fields[name].type for name in names):
         return False
-    stored = [compiled.stored[name] for name in names]
-    version = table.log.version()
-    return _may_be_searched(table.log, version, stored)
+    return _may_be_searched(table.log, version, [compiled.stored[name] for name in names])
 
 
 def _may_be_searched(log: Log, version: int, columns: list[str]) -> bool:
@@ -194,7 +192,8 @@ def progress_of(
     """What the commit of this refresh will say. `table`: the id of the one it is for, unless it makes another;
     `at`: the version of it that was looked at."""
     sources = {
-        key: SourceState(s.version, s.table_id, used_columns(compiled, key, s), s.mark) for key, s in states.items()
+        key: SourceState(s.version, s.table_id, used_columns(compiled, key, s), s.fingerprint)
+        for key, s in states.items()
     }
     figures: dict[str, object] = {"mode": mode, "definition": digest(compiled.definition)}
     figures["started"] = int(time.time() * 1000)

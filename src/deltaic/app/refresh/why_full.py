@@ -14,8 +14,9 @@ from deltaic.spark.analyzer import is_too_deep
 from deltaic.spark.telling import is_of_values
 from deltaic.sql.statements import Policy
 from deltaic.store.gone import is_history_gone
-from deltaic.store.log import Log, Marked
+from deltaic.store.log import Log, OwnCommit
 from deltaic.store.progress import Progress, SourceState
+from deltaic.store.rs import is_not_text
 from deltaic.store.table import Snapshot
 
 
@@ -35,7 +36,7 @@ TABLE = "table"
 
 
 def view_reasons(
-    definition: Definition, marked: Marked | None, last: Progress | None, full: bool, table: str | None
+    definition: Definition, marked: OwnCommit | None, last: Progress | None, full: bool, table: str | None
 ) -> Iterator[Reason]:
     if full:
         yield Reason(Code.POLICY, "a full refresh was asked for")
@@ -81,6 +82,8 @@ def recoverable(error: Exception) -> Reason | None:
         return Reason(Code.VIEW_MISMATCH, "a row was deleted more often than the view holds it")
     if any(code in str(error) for code in ("ARITHMETIC_OVERFLOW", "NUMERIC_VALUE_OUT_OF_RANGE")):
         return Reason(Code.OVERFLOW, "adding up what changed went out of a type's range")
+    if is_not_text(error):
+        return Reason(Code.EVALUATION, "a text that is not UTF-8 cannot come into this process")
     if is_of_values(error):
         return Reason(Code.EVALUATION, "an expression failed on a row that came or went")
     return None

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from deltaic.algebra.nodes import WEIGHT, State
+from deltaic.algebra.nodes import WEIGHT
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.run import timed
-from deltaic.app.refresh.sources import Source
 from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, tried
 from deltaic.app.refresh.why_full import view_reasons
 from deltaic.app.rolling.clock import AsOf, Clock, Standing
@@ -23,11 +22,10 @@ from deltaic.delta.timed import TIME
 from deltaic.errors import ConcurrentRefresh, NotIncremental, TimeError
 from deltaic.plan.kept import KEPT, Body, interval_sql
 from deltaic.plan.steps import SourceRead
-from deltaic.store.log import Log, Marked
+from deltaic.store.log import OwnCommit
 from deltaic.store.own_table import TRY_AGAIN, OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.state import why_no_rs_state
-from deltaic.store.table import Snapshot
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Applier:
             return False
         return self.edit_of(*self.planner.looked_at(self.definition)) is None
 
-    def edit_of(self, table: OwnTable, marked: Marked | None) -> Reason | None:
+    def edit_of(self, table: OwnTable, marked: OwnCommit | None) -> Reason | None:
         """What somebody else did to the view's table: the kept delta does not fit it any more."""
         last = Progress.of(marked.commit) if marked else None
         reasons = view_reasons(self.definition, marked, last, False, table.id)
@@ -102,7 +100,10 @@ class Applier:
             raise TimeError(told, hint=f'propagate("{name}") moves the mark.')
         pins = self.clock.pins(standing, reached)
         states = self.planner.states(compiled, pins)
-        reads = {key: self.unchanged(compiled.sources[key], states[key]) for key in states}
+        used = compiled.used_columns
+        reads = {
+            key: self.planner.still(key, compiled.sources[key], now, used.get(key, [])) for key, now in states.items()
+        }
         table, marked = self.planner.looked_at(self.definition)
         if marked is None or Progress.of(marked.commit) != standing.last:
             raise ConcurrentRefresh(f"{name} was refreshed meanwhile", hint=TRY_AGAIN)
@@ -115,22 +116,13 @@ class Applier:
         reads[KEPT] = self.kept_read(kept, body, own, reached)
         plan = self.planner.decided(self.definition, compiled, table, standing.last, reads, [], states)
         technique = f"{plan.technique}, kept delta" if plan.mode == "incremental" else plan.technique
-        return Roll(replace(plan, kept=kept.table.ref, technique=technique), standing, reached)
-
-    def unchanged(self, source: Source, now: Snapshot) -> SourceRead:
-        """A source whose change the kept delta has; its state may still be asked for."""
-        log, names = Log(source.ref, self.engine.spark), [field["name"] for field in now.fields]
-        small = self.planner.use_rs and not source.live and why_no_rs_state(log, now.version, names) is None
-        return SourceRead(
-            source.key, source.relation, now.version, now.version, shown=now.shown, rows=now.rows, files=now.files,
-            rs_states=frozenset({State.NEW}) if small else frozenset(), live=source.live is not None,
-        )  # fmt: skip
+        return Roll(replace(plan, kept=(kept.table.ref, kept.version), technique=technique), standing, reached)
 
     def kept_read(self, kept: Kept, body: Body, after: int, upto: int) -> SourceRead:
         log, columns = kept.table.log, [f.name for f in body.columns]
-        version, rows = log.version(), kept.rows_since(after)
-        sql: str | None = interval_sql(log.ref.relation, version, after, upto, columns)
-        if self.planner.use_rs and why_no_rs_state(log, version, [*columns, WEIGHT, TIME]) is None:
+        rows = kept.rows_since(after)
+        sql: str | None = interval_sql(log.ref.relation, kept.version, after, upto, columns)
+        if self.planner.use_rs and why_no_rs_state(log, kept.version, [*columns, WEIGHT, TIME]) is None:
             sql = None
         return SourceRead(
             KEPT, log.ref.relation, after, upto, "kept", sql, rows, f"times {after} to {upto}", after, upto, rows=rows

@@ -121,7 +121,7 @@ class Clock:
     def needed_from(self, order: Order) -> int:
         """The time that the last of the views with a kept delta is at, if that is not too long ago."""
         kept_from = order.at_stamp(int((time.time() - self.settings.retain_hours * 3600) * 1000))
-        rolled = [one for name, one in self.progresses().items() if self.has_kept_delta(name)]
+        rolled = [one for name, one in self.engine.progresses().items() if self.has_kept_delta(name)]
         times = [order.time_of({s.table_id: s.version for s in one.sources.values()}) for one in rolled]
         return min([kept_from, *(at for at in times if at is not None)])
 
@@ -130,26 +130,20 @@ class Clock:
         return OwnTable(ref, None, self.engine.spark).exists
 
     def read_by_views(self) -> frozenset[str]:
-        return frozenset(state.table_id for one in self.progresses().values() for state in one.sources.values())
-
-    def progresses(self) -> dict[tuple[str, str], Progress]:
-        """What the newest refresh of each view said of itself."""
-        found = {name: self.engine.progress_at(*name) for name in self.engine.catalog.view_names()}
-        return {name: one for name, one in found.items() if one is not None}
+        return frozenset(s.table_id for one in self.engine.progresses().values() for s in one.sources.values())
 
     def others(self, own: Mapping[str, object]) -> dict[str, tuple[Log, int]]:
-        """The sources of other views that are in the order: a commit that nobody looked at is no late one."""
+        """The sources of other views that are in the order: a commit that nobody looked at is no late one. Those that
+        are gone, or are other tables now, are for these views to say."""
         recorded = {unit.source for unit in self.table.read().units}
         found: dict[str, tuple[Log, int]] = {}
-        for name in self.engine.catalog.view_names():
-            last = self.engine.progress_at(*name)
-            for key, state in last.sources.items() if last else ():
+        for last in self.engine.progresses().values():
+            for key, state in last.sources.items():
                 if state.table_id not in recorded or state.table_id in found or state.table_id in own:
                     continue
-                ref = self.engine.source_ref(key)
-                log = Log(ref, self.engine.spark) if ref else None
-                if log is not None and log.snapshot().table_id == state.table_id:
-                    found[state.table_id] = (log, state.version)
+                there = self.engine.source_log(key)
+                if there is not None and there[0].snapshot().table_id == state.table_id and state.is_of(there[0]):
+                    found[state.table_id] = (there[0], state.version)
         return found
 
     def time_meant(self, standing: Standing, as_of: AsOf) -> int:

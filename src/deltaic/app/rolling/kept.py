@@ -39,6 +39,8 @@ class Kept:
     since: int
     body: str
     number: int
+    version: int
+    """Of its table, when it was looked at; -1 before it is made."""
 
     @property
     def mark(self) -> int:
@@ -56,16 +58,25 @@ class Kept:
     def rows_since(self, time: int) -> int:
         """About how many rows were kept since a time, as the commits tell."""
         total, log = 0, self.table.log
-        for version in range(log.version(), -1, -1):
+        for version in range(self.version, -1, -1):
             try:
                 commit = log.commit(version)
             except HistoryGone:
                 break
-            told = Progress.of(commit)
+            told = _told(Progress.of(commit))
             total += sum(file.rows or 0 for file in commit.adds if file.data_change)
-            if told is not None and told.figures[_ROLLING]["mark"] <= time:
+            if told is not None and told[0].mark <= time:
                 break
         return total
+
+
+def _told(progress: Progress | None) -> tuple[Rolling, int, str] | None:
+    """What a commit of a kept delta says; None if it is of something else: it is begun anew."""
+    figures = progress.figures if progress else {}
+    try:
+        return Rolling.from_json(figures[_ROLLING]), figures[_SINCE], figures[_BODY]
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def digest_of(body: Body) -> str:
@@ -100,13 +111,10 @@ class KeptDelta:
         table = self.table()
         marked = table.last_refresh() if table.exists else None
         last = Progress.of(marked.commit) if marked else None
-        if last is None:
+        told = _told(last)
+        if marked is None or last is None or told is None:
             return None
-        told = last.figures
-        try:
-            return Kept(table, Rolling.from_json(told[_ROLLING]), told[_SINCE], told[_BODY], last.refresh)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None  # of something else: it is begun anew
+        return Kept(table, *told, last.refresh, marked.version)
 
     def of(self, body: Body, standing: Standing) -> Kept | None:
         """The kept delta of this very body, if it goes on from where the view is."""
@@ -145,4 +153,4 @@ class KeptDelta:
     def empty(self, body: Body, relations: int, own: int) -> Kept:
         """One from a time on, not yet made."""
         table = self.table()
-        return Kept(table, Rolling.start(relations, own), own, digest_of(body), table.next_refresh() - 1)
+        return Kept(table, Rolling.start(relations, own), own, digest_of(body), table.next_refresh() - 1, -1)

@@ -30,7 +30,6 @@ from deltaic.spark.session import fork
 from deltaic.spark.telling import told_of
 from deltaic.store.arrow import arrow_to_spark
 from deltaic.store.progress import Progress
-from deltaic.store.rs import is_not_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +119,7 @@ class Looker:
                 looking = Looking(session, plan.compiled, plan, self.engine.use_rs, Shared(), self.engine.captures)
                 return looking.walked() if looking.is_small() else None
         except Exception as error:  # Spark, Connect and delta-rs share no class; what is not known is raised again
-            if recoverable(error) is None and not is_not_text(error):
+            if recoverable(error) is None:
                 raise
             return None
 

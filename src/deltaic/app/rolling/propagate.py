@@ -132,7 +132,7 @@ class Propagator:
             raise MissingError(f"{self.definition.full_name} was dropped meanwhile")
 
     def explained(self) -> str:
-        """What the next step would do; nothing is made or written."""
+        """What the next step would do. Commits that are new get their times; the kept delta stays as it is."""
         with self.engine.lock():
             self.compiled = self.planner.compiled(self.definition)
             body, keeping = body_for(self.definition, self.compiled), KeptDelta(self.engine, self.definition)

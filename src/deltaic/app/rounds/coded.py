@@ -124,7 +124,7 @@ class CodedRunner:
         self.relations[relation] = self.evaluate(query.node)
         return int(self.relations[relation].num_rows)
 
-    def add(self, relation: str, other: str, p: Predicate) -> None:
+    def add(self, relation: str, other: str) -> None:
         self.relations[relation] = pa.concat_tables([self.relations[relation], self.relations[other]])
 
     def empty(self, relation: str, p: Predicate) -> None:

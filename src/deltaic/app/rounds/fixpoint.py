@@ -125,7 +125,7 @@ class SparkRunner:
         ]  # fmt: skip
         return self.session.sql(f"SELECT a.* FROM {new} a LEFT ANTI JOIN ({' UNION ALL '.join(there)}) b ON {same}")
 
-    def add(self, relation: str, other: str, p: Predicate) -> None:
+    def add(self, relation: str, other: str) -> None:
         parts = [self.here[name] for name in (relation, other) if name in self.here]
         there = self.session.table(relation)
         if len(parts) > 1 and sum(part.num_rows for part in parts) <= FEW:

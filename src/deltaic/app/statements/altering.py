@@ -19,7 +19,7 @@ from deltaic.algebra.nodes import Node
 from deltaic.algebra.recursion import Predicate
 from deltaic.algebra.simplify import simplify
 from deltaic.app.refresh.compile import Compiled
-from deltaic.app.refresh.decide import Plan, Planner, first_reads
+from deltaic.app.refresh.decide import Plan, Planner
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.refresh.stored import (
@@ -41,8 +41,10 @@ from deltaic.plan.maintain import Maintenance
 from deltaic.plan.program import DELTA, Program, program_for
 from deltaic.plan.refreshing import known_of, query_over_view, refresh_steps
 from deltaic.plan.steps import SourceRead, Step, Write, WriteView
+from deltaic.spark.telling import told_of
 from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
+from deltaic.store.table import Snapshot
 
 
 def _form(node: Node) -> Hashable:
@@ -140,7 +142,7 @@ class Alteration:
             return None
         compiled = replace(self.new, sources={**before.sources, **self.new.sources})
         states = self.planner.states(compiled, {key: state.version for key, state in last.sources.items()})
-        reads = {key: self.unchanged(key, read, before) for key, read in first_reads(compiled, states).items()}
+        reads = self.reads(compiled, states, before)
         stored = stored_view(compiled, table, self.planner.use_rs)
         known = known_of(reads, stored)
         if isinstance(change, AlteredRules):
@@ -181,7 +183,7 @@ class Alteration:
     ) -> Plan:
         """The view's rows are read, and written as its new ones."""
         states = self.planner.states(self.new, {key: state.version for key, state in last.sources.items()})
-        reads = {key: self.unchanged(key, read, before) for key, read in first_reads(self.new, states).items()}
+        reads = self.reads(self.new, states, before)
         query = query_over_view(change.node, way, stored_view(before, table, use_rs=False), self.new.stored)
         title = "write the view's own rows with its new columns"
         sql = create_sql(self.new, table, query, properties={**own_properties(table), **self.properties})
@@ -191,11 +193,10 @@ class Alteration:
         progress = with_last_vacuum(progress, last)
         return Plan(self.new.definition, self.new, "incremental", told, (), reads, steps, table, progress)
 
-    def unchanged(self, key: str, read: SourceRead, before: Compiled) -> SourceRead:
-        """A table that is read as it is, while the query becomes another one."""
-        source = {**before.sources, **self.new.sources}[key]
-        states = self.planner.small_states(source, read.new, read.new, self.used(key, before))
-        return replace(read, old=read.new, rs_states=states)
+    def reads(self, compiled: Compiled, states: Mapping[str, Snapshot], before: Compiled) -> dict[str, SourceRead]:
+        """Tables that are read as they are, while the query becomes another one."""
+        sources = compiled.sources
+        return {key: self.planner.still(key, sources[key], now, self.used(key, before)) for key, now in states.items()}
 
     def used(self, key: str, before: Compiled) -> list[tuple[str, str]]:
         both = dict(before.used_columns.get(key, [])) | dict(self.new.used_columns.get(key, []))
@@ -203,6 +204,10 @@ class Alteration:
 
     def run(self) -> bool:
         """Whether it was done."""
+        with told_of(self.old.full_name):
+            return self.ran()
+
+    def ran(self) -> bool:
         if altered(self.engine.compiled(self.old), self.new) is None:
             return False
         refresher = Refresher(self.engine)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltaic.errors import CaptureLost, DeltaicError, ExistsError, SourceAway
-from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows, raise_if_broken
+from deltaic.store.postgres.captured_log import CapturedLog, CapturePoint, PendingRows, raise_if_broken
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.server import problems_of, retried
 from deltaic.store.postgres.start import (
@@ -77,7 +77,7 @@ def start_capture(
 
 
 def _create(
-    connection: Connection, way: Way, read: LiveRead, logs: Sequence[CapturedLog], marks: Sequence[CaptureMark]
+    connection: Connection, way: Way, read: LiveRead, logs: Sequence[CapturedLog], marks: Sequence[CapturePoint]
 ) -> None:
     """All logs, or nothing of the capture."""
     try:
@@ -126,11 +126,11 @@ class Capture:
             self._connection.close()
             self._connection = None
 
-    def marks(self) -> list[CaptureMark]:
+    def marks(self) -> list[CapturePoint]:
         """How far each log has come, by its newest commit."""
         return [log.newest() for log in self.logs]
 
-    def step(self, limit: int = BATCH, *, note: bool = False) -> list[CaptureMark]:
+    def step(self, limit: int = BATCH, *, note: bool = False) -> list[CapturePoint]:
         """Move on by one batch; where each log is then. `complete` marks say that nothing more was waiting.
 
         A log that has no new rows gets no commit, unless `note` asks for one or much was passed over. A server that
@@ -138,7 +138,7 @@ class Capture:
         """
         return self._patiently(lambda connection: self._step(connection, limit, note))
 
-    def _step(self, connection: Connection, limit: int, note: bool) -> list[CaptureMark]:
+    def _step(self, connection: Connection, limit: int, note: bool) -> list[CapturePoint]:
         old = self.marks()
         for mark in old:
             raise_if_broken(mark)
@@ -156,8 +156,8 @@ class Capture:
         return new
 
     def _commit(
-        self, log: CapturedLog, rows: PendingRows, old: CaptureMark, new: CaptureMark, note: bool
-    ) -> CaptureMark:
+        self, log: CapturedLog, rows: PendingRows, old: CapturePoint, new: CapturePoint, note: bool
+    ) -> CapturePoint:
         """The mark that the log has after it."""
         moved = note and new != replace(old, number=new.number)
         if rows.count or new.broken or not new.complete or moved or self.way.worth(old, new):
@@ -165,7 +165,7 @@ class Capture:
             return new
         return old
 
-    def catch_up(self, read: LiveRead) -> list[CaptureMark]:
+    def catch_up(self, read: LiveRead) -> list[CapturePoint]:
         """Step until every log has all that the read saw, and says so in a commit."""
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while True:
@@ -205,7 +205,7 @@ class Capture:
         with connect(server, self._retry) as connection, problems_of(server):
             without_queueing(connection, lambda: self.way.drop(connection))
 
-    def _same(self, connection: Connection, marks: Sequence[CaptureMark]) -> list[int]:
+    def _same(self, connection: Connection, marks: Sequence[CapturePoint]) -> list[int]:
         """The tables' oids, if everything is what it was when the logs were started."""
         oids = []
         for table, log, mark in zip(self._tables, self.logs, marks, strict=True):
@@ -222,11 +222,11 @@ class Capture:
             oids.append(found.oid)
         return oids
 
-    def _patiently(self, work: Callable[[Connection], list[CaptureMark]]) -> list[CaptureMark]:
+    def _patiently(self, work: Callable[[Connection], list[CapturePoint]]) -> list[CapturePoint]:
         """Do it with a connection; with a new one if that ends meanwhile."""
         server = self._tables[0].server
 
-        def attempt() -> list[CaptureMark]:
+        def attempt() -> list[CapturePoint]:
             if self._connection is None or self._connection.closed:
                 self._connection = connect(server, self._retry)
             return work(self._connection)

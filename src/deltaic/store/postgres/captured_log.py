@@ -41,7 +41,7 @@ _EPOCH_2000 = 946_684_800_000_000
 
 
 @dataclass(frozen=True)
-class CaptureMark:
+class CapturePoint:
     """How far a captured log has come; part of each of its commits.
 
     The law: the table's state at `start`, plus the rows of order above `since`, is its state at the mark.
@@ -80,7 +80,7 @@ class CaptureMark:
         return json.dumps({MARKER: {"capture": values}}, separators=(",", ":"), ensure_ascii=False)
 
     @classmethod
-    def of(cls, recorded: Mapping[str, Any]) -> CaptureMark:
+    def of(cls, recorded: Mapping[str, Any]) -> CapturePoint:
         values = dict(recorded)
         values["start"] = Visibility.parse(values["start"])
         values["seen"] = Visibility.parse(values["seen"]) if values["seen"] else None
@@ -104,7 +104,7 @@ class CapturedLog:
     def exists(self) -> bool:
         return (Path(self.path) / "_delta_log").is_dir()
 
-    def create(self, mark: CaptureMark) -> None:
+    def create(self, mark: CapturePoint) -> None:
         """The empty log, in one commit with its first mark."""
         if self.exists:
             raise ExistsError(f"{self.path} is a Delta table already", hint="Start the capture in another folder.")
@@ -114,7 +114,7 @@ class CapturedLog:
             commit_properties=self._transaction(mark).properties(),
         )
 
-    def newest(self) -> CaptureMark:
+    def newest(self) -> CapturePoint:
         """The mark of the newest commit."""
         if not self.exists:
             raise CaptureLost(f"{self.path}: the log of captured changes is gone")
@@ -122,9 +122,9 @@ class CapturedLog:
         recorded = None if found is None or found.harmed else (found.commit.marker or {}).get("capture")
         if recorded is None:
             raise CaptureLost(f"{self.path} was written by something else than the capture")
-        return CaptureMark.of(recorded)
+        return CapturePoint.of(recorded)
 
-    def append(self, mark: CaptureMark, rows: pa.RecordBatchReader | None = None) -> None:
+    def append(self, mark: CapturePoint, rows: pa.RecordBatchReader | None = None) -> None:
         """Rows, if there are any, and the mark, in one commit; of two captures with one number one fails."""
         try:
             if rows is None:
@@ -151,11 +151,11 @@ class CapturedLog:
         now = {column.name: (column.base, column.spark) for column in columns}
         return all(now.get(column.name) == (column.base, column.spark) for column in self.columns)
 
-    def _transaction(self, mark: CaptureMark) -> rs_write.Transaction:
+    def _transaction(self, mark: CapturePoint) -> rs_write.Transaction:
         return rs_write.Transaction("deltaic-capture", mark.number, mark.to_json())
 
 
-def broken(mark: CaptureMark, error: CaptureLost) -> CaptureMark:
+def broken(mark: CapturePoint, error: CaptureLost) -> CapturePoint:
     return replace(mark, broken=told(error))
 
 
@@ -163,7 +163,7 @@ def told(error: CaptureLost) -> dict[str, str]:
     return {"reason": error.reason, "detail": error.what}
 
 
-def raise_if_broken(mark: CaptureMark) -> None:
+def raise_if_broken(mark: CapturePoint) -> None:
     if mark.broken is not None:
         raise CaptureLost(mark.broken["detail"], reason=mark.broken["reason"])
 

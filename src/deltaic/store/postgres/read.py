@@ -21,7 +21,7 @@ from deltaic.store.postgres.types import Column, to_arrow
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltaic.store.postgres.captured_log import CaptureMark
+    from deltaic.store.postgres.captured_log import CapturePoint
     from deltaic.store.postgres.server import Connection
 
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -107,7 +107,7 @@ class LiveRead:
     def saw(self, xid: int) -> bool:
         return self.visibility.saw(xid)
 
-    def passed_by(self, mark: CaptureMark) -> bool:
+    def passed_by(self, mark: CapturePoint) -> bool:
         """Whether everything that this read saw is in the captured log that is so far."""
         return mark.lsn >= self.lsn if mark.seen is None else mark.complete and mark.seen.covers(self.visibility)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import CaptureLost, ConcurrentRefresh, ExistsError, SourceError
 from deltaic.store.postgres import pgoutput
-from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows, broken, since_1970
+from deltaic.store.postgres.captured_log import CapturedLog, CapturePoint, PendingRows, broken, since_1970
 from deltaic.store.postgres.pgoutput import Begin, Commit, Relation, RowChange, Truncation
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.server import Server, driver, problems_of
@@ -123,7 +123,7 @@ class SlotWay:
             raise CaptureLost(f"the publication {self.name} does not publish all changes of all rows and columns")
         return {"way": "slot", "slot": self.name, "publication": [row[0], row[1]]}
 
-    def _check_slot(self, connection: Connection, rows: Sequence[PendingRows], marks: Sequence[CaptureMark]) -> None:
+    def _check_slot(self, connection: Connection, rows: Sequence[PendingRows], marks: Sequence[CapturePoint]) -> None:
         query = "SELECT confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s"
         row = connection.execute(query, (self.name,)).fetchone()
         if row is None:
@@ -141,9 +141,9 @@ class SlotWay:
     # --- a batch ------------------------------------------------------------------------------------
 
     def fill(
-        self, connection: Connection, oids: Sequence[int], rows: Sequence[PendingRows], marks: Sequence[CaptureMark],
+        self, connection: Connection, oids: Sequence[int], rows: Sequence[PendingRows], marks: Sequence[CapturePoint],
         limit: int,
-    ) -> list[CaptureMark]:  # fmt: skip
+    ) -> list[CapturePoint]:  # fmt: skip
         """Put what was committed since into `rows`; the marks to commit with them."""
         self._check_slot(connection, rows, marks)
         row = connection.execute(
@@ -178,11 +178,11 @@ class SlotWay:
             what = f"another capture reads the replication slot {self.name}: {first_line(error)}"
             raise ConcurrentRefresh(what) from error
 
-    def worth(self, old: CaptureMark, new: CaptureMark) -> bool:
+    def worth(self, old: CapturePoint, new: CapturePoint) -> bool:
         """Whether a mark is worth a commit of no rows."""
         return new.lsn - old.lsn >= QUIET
 
-    def confirm(self, connection: Connection, marks: Sequence[CaptureMark]) -> None:
+    def confirm(self, connection: Connection, marks: Sequence[CapturePoint]) -> None:
         """Let the server forget what every log has."""
         query = (
             "SELECT pg_replication_slot_advance(slot_name, %(lsn)s::pg_lsn) FROM pg_replication_slots "
@@ -197,7 +197,7 @@ class _Batch:
     """Messages become rows. What a log has already, from a batch that was committed but not confirmed, is dropped."""
 
     def __init__(
-        self, places: dict[int, int], rows: Sequence[PendingRows], marks: list[CaptureMark], near: int
+        self, places: dict[int, int], rows: Sequence[PendingRows], marks: list[CapturePoint], near: int
     ) -> None:
         self._places, self._rows, self._marks, self._near = places, rows, marks, near
         self._relations: dict[int, tuple[Relation, tuple[int, ...]]] = {}
@@ -220,7 +220,7 @@ class _Batch:
                     if oid in self._places and self._wanted(self._places[oid]):
                         self._truncated(self._places[oid])
 
-    def marks_at(self, lsn: int, complete: bool) -> list[CaptureMark]:
+    def marks_at(self, lsn: int, complete: bool) -> list[CapturePoint]:
         return [
             replace(mark, number=mark.number + 1, lsn=max(lsn, mark.lsn), complete=complete) for mark in self._marks
         ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from deltaic.errors import CaptureLost, ConfigurationError, ExistsError, SourceError
-from deltaic.store.postgres.captured_log import CapturedLog, CaptureMark, PendingRows, told
+from deltaic.store.postgres.captured_log import CapturedLog, CapturePoint, PendingRows, told
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.server import driver, problems_of
 from deltaic.store.postgres.slot import SlotWay
@@ -37,11 +37,11 @@ class Way(Protocol):
     def start(self, connection: Connection, read: LiveRead, retry: Retry) -> int: ...
     def identity(self, connection: Connection, oid: int) -> dict[str, Any]: ...
     def fill(
-        self, connection: Connection, oids: Sequence[int], rows: Sequence[PendingRows], marks: Sequence[CaptureMark],
+        self, connection: Connection, oids: Sequence[int], rows: Sequence[PendingRows], marks: Sequence[CapturePoint],
         limit: int,
-    ) -> list[CaptureMark]: ...  # fmt: skip
-    def worth(self, old: CaptureMark, new: CaptureMark) -> bool: ...
-    def confirm(self, connection: Connection, marks: Sequence[CaptureMark]) -> None: ...
+    ) -> list[CapturePoint]: ...  # fmt: skip
+    def worth(self, old: CapturePoint, new: CapturePoint) -> bool: ...
+    def confirm(self, connection: Connection, marks: Sequence[CapturePoint]) -> None: ...
     def drop(self, connection: Connection) -> None: ...
 
 
@@ -57,7 +57,7 @@ def best_way(connection: Connection) -> WayName:
 @contextmanager
 def made(
     connection: Connection, way: Way, pairs: Pairs, set_identity: bool, retry: Retry
-) -> Iterator[tuple[LiveRead, list[CaptureMark], list[CapturedLog]]]:
+) -> Iterator[tuple[LiveRead, list[CapturePoint], list[CapturedLog]]]:
     """Slot or triggers, the state they start from, and the first marks. What was made goes if something fails."""
     tables = [table for table, _ in pairs]
     with problems_of(tables[0].server):
@@ -96,12 +96,12 @@ def without_queueing(connection: Connection, work: Callable[[], None]) -> None:
         connection.execute("SET lock_timeout = 0")
 
 
-def _first(connection: Connection, way: Way, found: Described, read: LiveRead, lsn: int) -> CaptureMark:
+def _first(connection: Connection, way: Way, found: Described, read: LiveRead, lsn: int) -> CapturePoint:
     system = connection.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
     columns = [[column.name, column.base, column.spark] for column in found.columns]
     identity = {"table": found.oid, "system": system and system[0], "columns": columns}
     seen = None if isinstance(way, SlotWay) else read.visibility
-    return CaptureMark(
+    return CapturePoint(
         number=0,
         order=max(lsn - 1, 0),
         start=read.visibility,
@@ -113,7 +113,7 @@ def _first(connection: Connection, way: Way, found: Described, read: LiveRead, l
 
 
 def gone_on(
-    log: CapturedLog, mark: CaptureMark, before: CaptureMark | None, now: CapturedLog, why: CaptureLost | None
+    log: CapturedLog, mark: CapturePoint, before: CapturePoint | None, now: CapturedLog, why: CaptureLost | None
 ) -> None:
     """Put a new start into a log that has had one."""
     if before is None or now.schema != log.schema or (mark.seen is None and mark.order < before.order):
@@ -126,7 +126,7 @@ def gone_on(
     log.append(replace(mark, number=before.number + 1, order=order, since=order, lost=lost))
 
 
-def newest_or_none(log: CapturedLog) -> CaptureMark | None:
+def newest_or_none(log: CapturedLog) -> CapturePoint | None:
     try:
         return log.newest()
     except CaptureLost:

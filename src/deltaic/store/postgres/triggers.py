@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltaic.algebra.quoting import double_quoted
 from deltaic.errors import CaptureLost, SourceError
-from deltaic.store.postgres.captured_log import CaptureMark, PendingRows, broken
+from deltaic.store.postgres.captured_log import CapturePoint, PendingRows, broken
 from deltaic.store.postgres.read import LiveRead
 from deltaic.store.postgres.server import driver
 from deltaic.store.postgres.snapshot import Visibility
@@ -142,9 +142,9 @@ class TriggerWay:
     # --- a batch ------------------------------------------------------------------------------------
 
     def fill(
-        self, connection: Connection, oids: Sequence[int], rows: Sequence[PendingRows], marks: Sequence[CaptureMark],
+        self, connection: Connection, oids: Sequence[int], rows: Sequence[PendingRows], marks: Sequence[CapturePoint],
         limit: int,
-    ) -> list[CaptureMark]:  # fmt: skip
+    ) -> list[CapturePoint]:  # fmt: skip
         """Put what is finished into `rows`; the marks to commit with them. One snapshot for all tables."""
         self.confirm(connection, marks)  # what a killed capture may have left
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -163,9 +163,9 @@ class TriggerWay:
             connection.execute("ROLLBACK")
 
     def _one(
-        self, connection: Connection, log: str, rows: PendingRows, mark: CaptureMark, seen: Visibility, timed: bool,
+        self, connection: Connection, log: str, rows: PendingRows, mark: CapturePoint, seen: Visibility, timed: bool,
         limit: int,
-    ) -> CaptureMark:  # fmt: skip
+    ) -> CapturePoint:  # fmt: skip
         xids: list[int] = []
         order = mark.order
         new = replace(mark, number=mark.number + 1, seen=seen, xids=(), complete=True)
@@ -187,11 +187,11 @@ class TriggerWay:
                 rows.add(tuple(texts), weight, order, xid, at)
         return replace(new, order=order)
 
-    def worth(self, old: CaptureMark, new: CaptureMark) -> bool:
+    def worth(self, old: CapturePoint, new: CapturePoint) -> bool:
         """An old mark stays true; it needs no successor before there are rows."""
         return False
 
-    def confirm(self, connection: Connection, marks: Sequence[CaptureMark]) -> None:
+    def confirm(self, connection: Connection, marks: Sequence[CapturePoint]) -> None:
         """Delete what the logs have."""
         for table, mark in zip(self.tables, marks, strict=True):
             log = self._log(table, mark.identity["table"])
