@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
 from deltaic import __version__
+from deltaic.app.pipeline.pipeline import Pipeline
 from deltaic.app.terminal.cli import app, in_place, main
 from deltaic.app.terminal.failure import ExitCode, failure_of
-from deltaic.app.warehouse import Warehouse
 from deltaic.errors import ConcurrentRefresh, NameProblem, NotIncremental, Position
 
 SCRIPT = """
@@ -315,11 +315,31 @@ def test_a_view_that_is_not_there(on: Run) -> None:
         assert json.loads(done.stderr)["error"] == "MISSING"
 
 
+def test_reports_are_told_though_one_view_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    """And nothing but the error stands on stderr, whatever is wrong with other views."""
+    place = str(tmp_path / "wh")
+    strict = "CREATE MATERIALIZED VIEW {} REFRESH POLICY INCREMENTAL STRICT AS SELECT store FROM sales WHERE price > 0"
+    assert run("sql", f"{SCRIPT}; {strict.format('one')}; {strict.format('two')}", "-w", place).exit_code == 0
+    for name in ("one", "two"):
+        assert run("sql", f"DELETE FROM delta.`{place}/default/{name}`", "-w", place).exit_code == 0
+    done = run("refresh", "--json", "-w", place)
+    assert done.exit_code == ExitCode.REFUSED
+    assert {report["view"] for report in json.loads(done.stdout)} == {"default.totals", "default.best"}
+    assert json.loads(done.stderr)["error"] == "NOT_INCREMENTAL"
+
+
+def test_a_folder_that_is_no_warehouse(tmp_path: Path) -> None:
+    (tmp_path / "photo.jpg").write_text("mine")
+    done = run("status", "--json", "-w", str(tmp_path))
+    assert (done.exit_code, json.loads(done.stderr)["error"]) == (ExitCode.FAILED, "MISSING")
+    assert [file.name for file in tmp_path.iterdir()] == ["photo.jpg"]
+
+
 def test_a_lost_race_ends_with_4(on: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(*_: object, **__: object) -> None:
         raise ConcurrentRefresh("another refresh of default.totals was quicker")
 
-    monkeypatch.setattr(Warehouse, "refresh_all", lost)
+    monkeypatch.setattr(Pipeline, "refreshed", lost)
     done = on("refresh")
     assert (done.exit_code, done.stderr.count("\n")) == (ExitCode.LOST, 1)
 

@@ -348,6 +348,7 @@ EDITS: dict[str, tuple[Happening, str]] = {
     "optimized": ("OPTIMIZE {s}", INCREMENTAL),
     "a property set": ("ALTER TABLE {s} SET TBLPROPERTIES ('mine' = 'yes')", INCREMENTAL),
     "a comment": ("COMMENT ON TABLE {s} IS 'mine'", INCREMENTAL),
+    "a comment on a column": ("ALTER TABLE {s} ALTER COLUMN k COMMENT 'mine'", INCREMENTAL),
     "its feed switched on": ("ALTER TABLE {s} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)", INCREMENTAL),
     "deletion vectors off": ("ALTER TABLE {s} SET TBLPROPERTIES (delta.enableDeletionVectors = false)", INCREMENTAL),
     "clustered": ("ALTER TABLE {s} CLUSTER BY (k)", INCREMENTAL),

@@ -9,9 +9,11 @@ import pytest
 
 import deltaic
 from deltaic import Check, Repair, Warehouse
+from deltaic.algebra.nodes import WEIGHT
 from deltaic.app.catalogs.folders import set_aside
 from deltaic.app.catalogs.local import LocalCatalog
-from deltaic.errors import ExistsError, MissingError, UnsupportedError
+from deltaic.app.values.definition import PROPERTY
+from deltaic.errors import DefinitionDamaged, ExistsError, MissingError, UnsupportedError
 from deltaic.store import log_readers
 from tests.e2e.conftest import report_of, rows
 
@@ -77,11 +79,11 @@ def test_right_views_are_equal_and_a_stale_one_is_not_wrong(wh: Warehouse, names
     assert "default.s 1 commits: stale" in str(by_k)
 
 
-def edited(statement: str) -> Callable[[Warehouse], None]:
+def edited(statement: str, view: str = "v") -> Callable[[Warehouse], None]:
     """A statement over the view's own table."""
 
     def edit(wh: Warehouse) -> None:
-        wh.script(statement.format(t=wh.engine.view_table(wh.definition("v")).ref.relation))
+        wh.script(statement.format(t=wh.engine.view_table(wh.definition(view)).ref.relation))
 
     return edit
 
@@ -133,11 +135,37 @@ def test_rows_that_differ_are_shown(wh: Warehouse) -> None:
     wh.sql("CREATE MATERIALIZED VIEW v AS SELECT id, name FROM s")
     edited("DELETE FROM {t} WHERE id = 4; INSERT INTO {t} SELECT 9, 'new', __deltaic_row FROM {t} WHERE id = 1")(wh)
     found = check(wh, "v")
-    assert (found.columns, found.rows) == (("n", "id", "name"), ((2, 4, "c"), (-1, 9, "new")))
+    assert (found.columns, found.rows) == ((WEIGHT, "id", "name"), ((2, 4, "c"), (-1, 9, "new")))
     assert "+2 id = 4, name = c" in str(found)
     (less,) = [wh.check("v", rows=1)]
     assert isinstance(less, Check)
     assert len(less.rows) == 1
+
+
+@pytest.mark.local
+def test_a_view_that_lost_its_definition_is_named(wh: Warehouse, tmp_path: Path) -> None:
+    wh.script("CREATE TABLE s (k INT); INSERT INTO s VALUES (1)")
+    for name in ("bare", "made", "kept"):
+        wh.sql(f"CREATE MATERIALIZED VIEW {name} AS SELECT k, count(*) AS n FROM s GROUP BY k")
+    edited(f"ALTER TABLE {{t}} UNSET TBLPROPERTIES ('{PROPERTY}')", "bare")(wh)
+    edited("CREATE OR REPLACE TABLE {t} USING delta AS SELECT 7 AS k", "made")(wh)
+    wh.sql("INSERT INTO s VALUES (1)")
+    with pytest.raises(DefinitionDamaged, match=r"default\.(bare|made) has lost"):
+        wh.refresh()
+    assert rows(wh, "SELECT * FROM kept") == [(1, 2)]
+    checks = wh.check()
+    assert isinstance(checks, list)
+    assert {c.view: c.verdict for c in checks} == {
+        "default.bare": "damaged", "default.made": "damaged", "default.kept": "equal",
+    }  # fmt: skip
+    assert check(wh, "bare").verdict == "damaged"
+    with pytest.raises(ExistsError) as told:
+        wh.sql("CREATE OR REPLACE MATERIALIZED VIEW bare AS SELECT k FROM s")
+    assert "deltaic repair" in str(told.value)
+    assert wh.repair("bare").action == "rebuilt"
+    assert sorted(rows(wh, "SELECT * FROM bare")) == [(1, 2)]
+    wh.sql("DROP MATERIALIZED VIEW made")
+    assert {told["view"] for told in wh.views()} == {"default.bare", "default.kept"}
 
 
 @pytest.mark.long

@@ -1,9 +1,12 @@
 """Queries that sqlglot and Spark read differently, and settings that change what a query means: a view is what Spark
 says, under the settings of its creator."""
 
+from dataclasses import replace
+
 import pytest
 
 from deltaic import Warehouse
+from deltaic.app.values.definition import RECORDED_SETTINGS
 from deltaic.errors import UnsupportedError
 from tests.e2e.conftest import Kept, rows
 
@@ -90,6 +93,35 @@ def test_settings_that_somebody_set_since(wh: Warehouse) -> None:
         for key in changed:
             wh.spark.conf.unset(key)
     assert rows(wh, "SELECT * FROM v WHERE j LIKE '%7%'") == [('{"a":7}', None)]
+
+
+def test_settings_that_nobody_set_are_recorded_too(wh: Warehouse) -> None:
+    """The default time zone is the machine's, and the next refresh may be another one's."""
+    wh.script("CREATE TABLE e (id INT, ts TIMESTAMP); INSERT INTO e VALUES (1, TIMESTAMP'2024-06-01 02:00:00Z')")
+    wh.sql("CREATE MATERIALIZED VIEW v AS SELECT id, hour(ts) AS h FROM e")
+    recorded = wh.definition("v").settings
+    assert dict(recorded) == {key: wh.spark.conf.get(key) for key in RECORDED_SETTINGS}
+    here = recorded["spark.sql.session.timeZone"]
+    elsewhere = replace(wh.definition("v"), settings={**recorded, "spark.sql.session.timeZone": "Asia/Tokyo"})
+    for definition, hour in ((wh.definition("v"), 2), (elsewhere, 11)):
+        with wh.engine.session_for(definition) as session:
+            assert session.sql("SELECT hour(ts) FROM e").first() == (hour,), here
+
+
+def test_functions_of_the_grammar_and_joins_without_a_condition(wh: Warehouse) -> None:
+    wh.script("""CREATE TABLE e (id INT NOT NULL, p INT NOT NULL, ts TIMESTAMP); CREATE TABLE n (id INT NOT NULL);
+      INSERT INTO e VALUES (1, 1, TIMESTAMP'2024-06-01 02:00:00Z'), (2, 5, NULL); INSERT INTO n VALUES (5)""")
+    views = [
+        Kept(wh, "seconds", "SELECT id, unix_timestamp(ts) AS x FROM e"),
+        Kept(
+            wh, "added", "SELECT timestampadd(day, id, ts) AS x, timestampdiff(HOUR, ts, date'2024-07-01') AS y FROM e"
+        ),
+        Kept(wh, "opened", "SELECT e.id, c FROM e JOIN LATERAL explode(array(1, p)) AS z(c)"),
+        Kept(wh, "outside", "SELECT id FROM e WHERE p NOT IN (SELECT id FROM n)"),
+    ]
+    wh.script("INSERT INTO e VALUES (7, 8, now()); INSERT INTO n VALUES (1); DELETE FROM n WHERE id = 5")
+    for view in views:
+        view.refresh()
 
 
 def test_names_and_words_that_mean_something_else_inside(wh: Warehouse) -> None:

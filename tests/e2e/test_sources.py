@@ -372,7 +372,7 @@ def test_a_common_time_that_is_vacuumed_meanwhile(wh: Warehouse, monkeypatch: py
         view.check()
     meanwhile += ["UPDATE s SET v = v + 1", "vacuum"]
     with pytest.raises(HistoryGone, match="the versions of its sources that it is refreshed to are vacuumed"):
-        Pipeline(wh.engine).refresh(full=True, again=False)
+        Pipeline(wh.engine).refreshed(full=True, again=False)
     for view in views:
         view.refresh("full")
 

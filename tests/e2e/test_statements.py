@@ -146,6 +146,39 @@ def test_a_view_that_recomputes_says_why(small: Warehouse) -> None:
     assert report_of(small, "q_LIMIT").mode == "noop", "its answer is decided by the tables, and these did not change"
 
 
+@pytest.mark.local
+def test_a_warehouse_that_is_closed(wh: Warehouse) -> None:
+    wh.close()
+    for work in (lambda: wh.sql("SELECT 1"), wh.refresh, wh.views, lambda: wh.table("t")):
+        with pytest.raises(SetupError, match="is closed"):
+            work()
+    wh.close()
+
+
+@pytest.mark.local
+def test_a_view_whose_folder_goes_while_it_is_open(wh: Warehouse, tmp_path: Path) -> None:
+    wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1)")
+    for name in ("p", "q", "r"):
+        wh.sql(f"CREATE MATERIALIZED VIEW {name} AS SELECT k, sum(v) AS t FROM s GROUP BY k")
+        shutil.rmtree(tmp_path / "wh" / "default" / name)
+    wh.sql("CREATE MATERIALIZED VIEW IF NOT EXISTS p AS SELECT k FROM s")
+    assert rows(wh, "SELECT * FROM p") == [(1,)]
+    with pytest.raises(MissingError):
+        wh.sql("DROP MATERIALIZED VIEW q")
+    wh.sql("CREATE TABLE q (x INT)")
+    assert rows(wh, "SELECT * FROM q") == []
+    with pytest.raises(NameProblem):
+        wh.sql("CREATE MATERIALIZED VIEW over AS SELECT k FROM r")
+    wh.sql("CREATE MATERIALIZED VIEW over AS SELECT k FROM p")
+    shutil.rmtree(tmp_path / "wh" / "default" / "p")
+    with pytest.raises(NameProblem, match=r"default\.over"):
+        wh.refresh("over")
+    with pytest.raises(NameProblem, match="cannot be renamed"):
+        wh.sql("ALTER TABLE over RENAME TO d")
+    with pytest.raises(ConfigurationError, match="append-only"):
+        wh.sql("CREATE MATERIALIZED VIEW ao TBLPROPERTIES ('delta.appendOnly' = 'true') AS SELECT k FROM s")
+
+
 @pytest.mark.long
 def test_odd_names(wh: Warehouse) -> None:
     wh.sql(

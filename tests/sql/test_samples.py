@@ -41,6 +41,13 @@ def test_a_table_without_columns_that_are_used() -> None:
     assert sample((), 2, QUERY, Random(1), nulls=True, tame=False) == "SELECT 1 FROM VALUES (1), (1) AS v(c0)"
 
 
+def test_a_column_without_nulls_has_none() -> None:
+    told = (Field("a", "int", False), Field("b", "int"))
+    made = sample(told, 9, QUERY, Random(1), nulls=True, tame=False)
+    assert "(NULL," not in made
+    assert ", NULL)" in made
+
+
 def test_types_that_are_nested() -> None:
     fields = (Field("m", "map<string, int>"), Field("v", "variant"), Field("x", "struct<`it's`: int>"))
     sql = sample(fields, 2, QUERY, Random(1), nulls=False, tame=False)

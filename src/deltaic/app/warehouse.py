@@ -82,7 +82,7 @@ class Warehouse:
     """Tables, views, and the statements that make and refresh them: what a user calls. `engine` does it."""
 
     def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+        self._engine = engine
         self._closed = False
 
     def __enter__(self) -> Warehouse:
@@ -93,8 +93,15 @@ class Warehouse:
     ) -> None:
         self.close()
 
+    @property
+    def engine(self) -> Engine:
+        """What does all of it. After `close` there is none: Spark's names may be those of another warehouse by then."""
+        if self._closed:
+            raise SetupError(f"{self!r} is closed", hint="deltaic.open opens it again.")
+        return self._engine
+
     def __repr__(self) -> str:
-        catalog = self.engine.catalog
+        catalog = self._engine.catalog
         place = catalog.root if isinstance(catalog, LocalCatalog) else "the session's catalog"
         return f"<deltaic warehouse at {place}>"
 
@@ -105,11 +112,13 @@ class Warehouse:
 
     def close(self) -> None:
         """Lets go of the warehouse; Spark goes on for the next one."""
-        self.engine.captures.close()
-        catalog = self.engine.catalog
-        if self._closed or not isinstance(catalog, LocalCatalog):
+        if self._closed:
             return
         self._closed = True
+        self._engine.captures.close()
+        catalog = self._engine.catalog
+        if not isinstance(catalog, LocalCatalog):
+            return
         _open_here[catalog.root] -= 1
         if _open_here[catalog.root] == 0:
             del _open_here[catalog.root]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -251,6 +254,8 @@ def _settings(master: str) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.jars": ",".join([*delta_jars(), *(postgres_jars() if postgres_jars_are_cached() else [])]),
         **TABLES_OF_A_WAREHOUSE,
+        # Where Spark would make a folder for each schema: else that is wherever the process was started.
+        "spark.sql.warehouse.dir": _passing_folder(),
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.enabled": "false",
@@ -271,6 +276,14 @@ def _settings(master: str) -> dict[str, str]:
             "spark.driver.host": "127.0.0.1",
         })  # fmt: skip
     return settings
+
+
+@functools.cache
+def _passing_folder() -> str:
+    """It goes when the process ends."""
+    folder = tempfile.mkdtemp(prefix="deltaic-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def cores_of(master: str) -> int:

@@ -187,17 +187,15 @@ class _From:
         return self.over(node, kept)
 
     def _lateral_join(self, left: Block, tree: exp.Join) -> Block:
-        if tree.args.get("on") is not None or (tree.side or "").upper() not in ("", "LEFT"):
+        if _told_condition(tree) is not None or (tree.side or "").upper() not in ("", "LEFT"):
             self.context.refuse(Code.LATERAL_JOIN, "a lateral join with a condition")
         if (tree.side or "").upper() == "LEFT":
             self.context.refuse(Code.LATERAL_JOIN, "LEFT JOIN LATERAL")
         return self.lateral(left, tree.this)
 
     def _condition(self, left: Block, right: Block, tree: exp.Join, entries: tuple[Entry, ...]) -> Expr | None:
-        on = tree.args.get("on")
-        if on is None or (
-            isinstance(on, exp.Boolean) and SPAN not in on.meta
-        ):  # where there is none, sqlglot puts TRUE
+        on = _told_condition(tree)
+        if on is None:
             return None
         for node in surface(on):
             if is_subquery(node):
@@ -252,6 +250,12 @@ def generated_fields(
 
 def _common(left: Scope, right: Scope) -> list[str]:
     return [e.name for e in left.star(()) if any(same(e.name, other.name) for other in right.star(()))]
+
+
+def _told_condition(tree: exp.Join) -> exp.Expr | None:
+    """What a join is told to be on; where that is nothing, sqlglot puts TRUE."""
+    on: exp.Expr | None = tree.args.get("on")
+    return None if isinstance(on, exp.Boolean) and SPAN not in on.meta else on
 
 
 def _entry(scope: Scope, name: str) -> Entry:

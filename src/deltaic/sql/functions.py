@@ -56,6 +56,9 @@ NON_DETERMINISTIC = _names("""
 """)
 """Their value is not a function of the row (aes_encrypt draws its start at random): a view over one is recomputed."""
 
+OF_NOW_IF_BARE = _names("unix_timestamp")
+"""Of these only without arguments: else they turn into something else what they are given."""
+
 NEIGHBOURS = _names("session_window window window_time")
 """Which group a row is in depends on other rows, or the group is made by Spark's planner."""
 
@@ -91,6 +94,9 @@ NOT_CALLS = _names("""
     char window with escape interval ignore respect struct array map cluster distribute sort add
 """)
 """Words that may stand before a parenthesis and are not the name of a function."""
+
+OF_GRAMMAR = _names("timestampadd timestampdiff")
+"""Spark's own, though its registry of functions does not know them."""
 
 NOT_CALLS_AFTER = {
     **dict.fromkeys(("both", "leading", "trailing"), frozenset({"trim"})),

@@ -32,7 +32,8 @@ def undecided(text: Text, span: Span, type_of: TypeOf, types: Iterable[str]) -> 
     `types` are those of all columns in reach."""
     calls = list(text.calls(span))
     for call in calls:
-        if call.name in functions.NON_DETERMINISTIC:
+        bare = not text.arguments(call.arguments)
+        if call.name in functions.NON_DETERMINISTIC and (bare or call.name not in functions.OF_NOW_IF_BARE):
             return f"{call.name}() is not decided by the row", call.span[0]
     timed = bool(_MAKES_TIMESTAMPS.search(text.sql)) or any("timestamp" in kind for kind in types)
     tokens, said, before = text.within(span), "", ""
@@ -68,7 +69,8 @@ def _stays_a_text(tokens: Sequence[Token], place: int, calls: Sequence[Call], ty
 def foreign(text: Text, span: Span, is_builtin: Callable[[str], bool]) -> Found | None:
     """A function that is not Spark's own: it may ask for anything, and be replaced by another one."""
     for call in text.calls(span):
-        if _is_function(text, call) and not is_builtin(call.name):
+        own = call.name in functions.OF_GRAMMAR or is_builtin(call.name)
+        if _is_function(text, call) and not own:
             return f"{call.name}() is not a function of Spark's own, so its determinism is not known", call.span[0]
     tokens = text.within(span)
     for dot, name, after in zip(tokens, tokens[1:], tokens[2:], strict=False):

@@ -106,7 +106,7 @@ def sample(fields: Sequence[Field], rows: int, named: Named, random: Random, *, 
     pools = [_values(field.type, named, tame) for field in fields]
     wanted = [_wanted(field, named, tame) or pool[:_USUAL] for field, pool in zip(fields, pools, strict=True)]
     made = [[random.choice(pool) for pool in (pools if n % 2 else wanted)] for n in range(rows - 1)]
-    for place in range(len(fields)) if nulls else ():
+    for place in (n for n, field in enumerate(fields) if nulls and field.nullable):
         random.choice(made)[place] = "NULL"
     listed = [", ".join(row or ["1"]) for row in (*made, made[0])]
     columns = ", ".join(f"CAST(c{n} AS {field.type}) AS {quote(field.name)}" for n, field in enumerate(fields))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from deltaic.errors import HistoryGone, SourceError
 from deltaic.store.commit import Commit, FileAction
 from deltaic.store.log_readers import LocalReader, SparkReader, Statistics
-from deltaic.store.table import Snapshot, TableRef
+from deltaic.store.table import Snapshot, TableRef, data_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,4 +133,9 @@ def _judged(log: Log, own: Commit, later: list[Commit]) -> list[ForeignCommit]:
 
 
 def _same(commit: Commit, schema: Any) -> bool:
-    return commit.metadata is not None and json.loads(commit.metadata.schema_json) == schema
+    """The same columns, whatever is said of them."""
+    if commit.metadata is None:
+        return False
+    both = (json.loads(commit.metadata.schema_json), schema)
+    one, other = ([(field["name"], *data_of(field), field["nullable"]) for field in told["fields"]] for told in both)
+    return one == other

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DataType, StringType
 
-from deltaic.algebra.nodes import Node
+from deltaic.algebra.nodes import WEIGHT, Node
 from deltaic.algebra.prune import prune
 from deltaic.algebra.quoting import quote
 from deltaic.algebra.simplify import simplify
@@ -119,7 +119,7 @@ class Comparing:
             missing=shown.missing,
             extra=shown.extra,
             state=None if state is None else state.missing + state.extra,
-            columns=tuple(name for name, _ in told.rows.columns),
+            columns=(WEIGHT, *(name for name, _ in told.rows.columns[1:])),
             rows=tuple(map(tuple, told.rows.rows)),
             compared=self.counted(visible, chosen),
             sample=chosen.told if chosen else None,

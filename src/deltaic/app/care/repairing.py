@@ -12,10 +12,11 @@ from deltaic.app.care.checking import Checker
 from deltaic.app.catalogs.catalog import KEPT_DELTA
 from deltaic.app.catalogs.folders import set_aside
 from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.catalogs.on_folders import lost
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.refresher import Refresher
 from deltaic.app.statements.making import materialize
-from deltaic.app.values.definition import PROPERTY, Definition, definition_in
+from deltaic.app.values.definition import Definition, definition_in
 from deltaic.app.values.report import DAMAGED, Check, Repair
 from deltaic.errors import DefinitionDamaged, DeltaicError, MissingError, SourceError, UnsupportedError
 from deltaic.store.damage import properties_in
@@ -63,11 +64,7 @@ def _unreadable(name: Name, problem: DeltaicError) -> Check:
 
 def _is_view(engine: Engine, name: Name) -> bool:
     """Whether what cannot be read was a view, as far as its log tells."""
-    if not isinstance(engine.catalog, LocalCatalog):
-        return True
-    if engine.catalog.is_linked(*name):
-        return False  # it may be another warehouse's
-    return any(PROPERTY in properties for properties in properties_in(engine.catalog.folder(*name)))
+    return not isinstance(engine.catalog, LocalCatalog) or engine.catalog.was_view(*name)
 
 
 class Repairer:
@@ -91,7 +88,7 @@ class Repairer:
         views = map(_lower, self.catalog.view_names())
         if _lower(name) in views or not isinstance(self.catalog, LocalCatalog) or not _is_view(self.engine, name):
             return None
-        return DefinitionDamaged(f"{'.'.join(name)} has lost the property {PROPERTY}, which holds its query")
+        return lost(*name)
 
     def recompute(self, definition: Definition, force: bool) -> Repair:
         before = Checker(self.engine).check(definition)

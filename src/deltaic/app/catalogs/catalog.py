@@ -93,8 +93,10 @@ class Catalog(ABC):
         if found is not None:
             return found
         there = self.exists(schema, name)
-        told = f"It is {there}. If it was a materialized view whose table was replaced, deltaic repair brings it back."
-        raise MissingError(f"there is no materialized view {schema}.{name}", hint=told if there else None)
+        told = f"It is {there}." if there else None
+        if self.was_view(schema, name):
+            told = f"It is {there}, and was a materialized view: deltaic repair brings it back."
+        raise MissingError(f"there is no materialized view {schema}.{name}", hint=told)
 
     def definition(self, schema: str, name: str) -> Definition:
         """What the view of that name is, as its newest properties say."""
@@ -104,6 +106,18 @@ class Catalog(ABC):
         """Views that cannot even be asked what they are, with what stands against it."""
         problems = {name: self.problem_with(*name) for name in self.view_names()}
         return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def without_definition(self) -> dict[tuple[str, str], DefinitionDamaged]:
+        """Views that somebody took the definition from: they are none any more, by their names."""
+        return {}
+
+    def was_view(self, schema: str, name: str) -> bool:
+        """Whether a table that is no view, or cannot be read, was one."""
+        return False
+
+    def let_go_if_lost(self, schema: str, name: str) -> None:
+        """A name that Spark has, and whose table is gone."""
+        return
 
     def problem_with(self, schema: str, name: str) -> DeltaicError | None:
         try:

@@ -199,17 +199,23 @@ class LocalCatalog(FolderCatalog):
         return {name: kind[1] for name, kind in kinds.items() if kind is not None}
 
     def lost_its_folder(self, schema: str, name: str) -> bool:
+        """Whether Spark still has a name of what was a folder here."""
         if is_table(self.folder(schema, name)):
             return False
+        if _key(schema, name) in self.attached:
+            return True
         try:
             self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}")
         except PySparkException as problem:
             return "DELTA_PATH_DOES_NOT_EXIST" in str(problem)
         return False
 
-    def let_go(self, schema: str, name: str) -> None:
+    def let_go_if_lost(self, schema: str, name: str) -> None:
         """So that a name whose folder is gone can be given again."""
+        if not self.lost_its_folder(schema, name):
+            return
         self.hide(schema, name)
+        self.attached.pop(_key(schema, name), None)
         link = self.link_of(schema, name)
         if link is not None:
             link.unlink()

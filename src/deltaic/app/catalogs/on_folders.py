@@ -13,9 +13,18 @@ from deltaic.app.catalogs.catalog import CAPTURED, KEPT_DELTA, TIMES, Catalog, i
 from deltaic.app.catalogs.folders import discard, is_table
 from deltaic.app.catalogs.live import ENDING, LiveTable
 from deltaic.app.values.definition import PROPERTY, Definition, definition_in
-from deltaic.errors import DeltaicError, MissingError, NameProblem, SourceError
+from deltaic.errors import (
+    DefinitionDamaged,
+    DeltaicError,
+    HistoryGone,
+    MissingError,
+    NameProblem,
+    SourceError,
+)
+from deltaic.store.damage import properties_in
 from deltaic.store.log import Log
 from deltaic.store.log_readers import gap_in
+from deltaic.store.progress import Progress
 from deltaic.store.table import TableRef, table_at, table_named
 
 if TYPE_CHECKING:
@@ -23,6 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 LINK = ".link"
+_LOOKED_BACK = 20
 
 
 class FolderCatalog(Catalog):
@@ -97,10 +107,34 @@ class FolderCatalog(Catalog):
         """Tables, too: what cannot be read does not say which of the two it is."""
         folders = {(schema, name): folder for schema in self.schemas() for name, folder in self.tables(schema)}
         problems = {
-            name: self.gap(table_at(folder, ".".join(name))) or self.problem_of(*name, folder)
+            name: self.gap(table_at(folder, ".".join(name)))
+            or self.problem_of(*name, folder)
+            or self.lost_definition(*name, folder)
             for name, folder in folders.items()
         }
         return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def without_definition(self) -> dict[tuple[str, str], DefinitionDamaged]:
+        folders = {(schema, name): folder for schema in self.schemas() for name, folder in self.tables(schema)}
+        problems = {name: self.lost_definition(*name, folder) for name, folder in folders.items()}
+        return {name: problem for name, problem in problems.items() if problem is not None}
+
+    def lost_definition(self, schema: str, name: str, folder: Path) -> DefinitionDamaged | None:
+        """Of a table that was a view when Deltaic last wrote into it, not long ago."""
+        if folder != self.root / schema / name or self.is_own_view(schema, name, folder):
+            return None
+        log = Log(table_at(folder, f"{schema}.{name}"), self.spark)
+        try:
+            newest = log.version()
+            own = any(Progress.of(log.commit(v)) for v in range(newest, max(-1, newest - _LOOKED_BACK), -1))
+        except (SourceError, HistoryGone):
+            return None
+        return lost(schema, name) if own and self.was_view(schema, name) else None
+
+    def was_view(self, schema: str, name: str) -> bool:
+        """Whether a table was a view, as far as its log tells. One elsewhere may be another warehouse's."""
+        own = not self.is_linked(schema, name) and self.is_there(schema, name)
+        return own and any(PROPERTY in properties for properties in properties_in(self.folder(schema, name)))
 
     def gap(self, ref: TableRef) -> SourceError | None:
         """A commit that is gone since the log was read last."""
@@ -150,6 +184,7 @@ class FolderCatalog(Catalog):
             if problem is not None:
                 raise SourceError(problem.what, hint=problem.hint)
             return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
+        self.let_go_if_lost(schema, name)
         if self.exists(schema, name):
             return table_named(self.spark, (schema, name))
         return None
@@ -190,6 +225,13 @@ class FolderCatalog(Catalog):
 
     def discard(self, folder: Path) -> None:
         discard(self.root, folder)
+
+
+def lost(schema: str, name: str) -> DefinitionDamaged:
+    return DefinitionDamaged(
+        f"{schema}.{name} has lost the property {PROPERTY}, which holds its query",
+        hint="deltaic repair takes it from the table's log; DROP MATERIALIZED VIEW takes the view away.",
+    )
 
 
 def _linked(file: Path) -> Path | None:

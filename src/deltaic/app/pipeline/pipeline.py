@@ -39,9 +39,18 @@ class Pipeline:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def refresh(self, *, full: bool, again: bool = True) -> list[Report]:
-        """A view that cannot be refreshed stops those that read it, and no others; it is told when these are done.
-        If that is because the common time was vacuumed meanwhile, all are brought to a later one."""
+    def refresh(self, *, full: bool) -> list[Report]:
+        """A view that cannot be refreshed stops those that read it, and no others; it is told when these are done."""
+        reports, problems = self.refreshed(full=full)
+        for other in problems[1:]:
+            _log.warning("%s", other.what)
+        if problems:
+            raise problems[0]
+        return reports
+
+    def refreshed(self, *, full: bool, again: bool = True) -> tuple[list[Report], list[DeltaicError]]:
+        """What was done, and what could not be. If that is because the common time was vacuumed meanwhile, all are
+        brought to a later one."""
         from deltaic.app.pipeline.progress_bar import progress_bar
 
         order = self.in_order()
@@ -65,13 +74,8 @@ class Pipeline:
                     failed[definition.full_name.lower()] = _as_own(problem, definition)
                 advance(definition.full_name)
         if again and any(isinstance(problem, HistoryGone) for problem in failed.values()):
-            return self.refresh(full=full, again=False)
-        problems = [*failed.values(), *self.engine.definitions()[1].values()]
-        for other in problems[1:]:
-            _log.warning("%s", other.what)
-        if problems:
-            raise problems[0]
-        return reports
+            return self.refreshed(full=full, again=False)
+        return reports, [*failed.values(), *self.engine.definitions()[1].values()]
 
     def check_sources(self, definition: Definition, failed: Container[str]) -> None:
         """All views show one state of the sources: one over a view that stays behind stays there too."""

@@ -90,6 +90,7 @@ class Engine:
     def definitions(self) -> tuple[list[Definition], dict[str, DefinitionDamaged]]:
         """Of all views; and by its name, what is wrong with one that cannot be used."""
         found = {".".join(name): self._definition_or_problem(*name) for name in self.catalog.view_names()}
+        found |= {".".join(name): problem for name, problem in self.catalog.without_definition().items()}
         damaged = {name: one for name, one in found.items() if isinstance(one, DefinitionDamaged)}
         return [one for one in found.values() if isinstance(one, Definition)], damaged
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import StructType
+
 from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import path_source
 from deltaic.app.pipeline.status import history_of, views_of
@@ -107,7 +109,8 @@ class Executor:
         return self.engine.spark.createDataFrame(data, names)
 
     def nothing(self) -> DataFrame:
-        return self.rows([], "result string")
+        """As Spark answers to a statement that only does something."""
+        return self.engine.spark.createDataFrame([], StructType([]))
 
     def lines(self, text: str) -> DataFrame:
         return self.rows([{"plan": line} for line in text.splitlines()], "plan string")

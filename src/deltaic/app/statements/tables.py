@@ -110,6 +110,9 @@ class TableStatements:
         if is_elsewhere(statement.name):
             return self.spark(statement.sql)
         schema, name = self._place(statement.name)
+        if self.catalog.is_view_name(schema, name):
+            hint = "CREATE it under the other name, and DROP MATERIALIZED VIEW this one."
+            raise NameProblem(f"{schema}.{name} is a materialized view, and cannot be renamed", hint=hint)
         with self.engine.lock():
             check_readers(self.engine, f"{schema}.{name}")
             if isinstance(self.catalog, LocalCatalog):
@@ -146,8 +149,7 @@ class TableStatements:
         if not isinstance(self.catalog, LocalCatalog):
             return self.spark(sql)
         with self.engine.lock():
-            if self.catalog.lost_its_folder(schema, name):
-                self.catalog.let_go(schema, name)
+            self.catalog.let_go_if_lost(schema, name)
             if statement.has_location:
                 result = self.engine.spark.sql(sql)
                 with suppress(SourceError):  # one that is not Delta's is in Spark's catalog only

@@ -17,6 +17,8 @@ from deltaic.errors import ConcurrentRefresh, DependencyError, ExistsError, Miss
 from deltaic.sql.statements import AlterView, CreateView, DropView
 from deltaic.store.own_table import TRY_AGAIN
 
+_WAS_VIEW = "It was a materialized view: deltaic repair brings it back, DROP MATERIALIZED VIEW takes it away."
+
 
 def check_readers(engine: Engine, full_name: str) -> None:
     """What a view reads stays."""
@@ -45,14 +47,15 @@ class ViewStatements:
     def _created(self, statement: CreateView) -> None:
         with self.engine.lock():
             schema, name = self.catalog.qualified(statement.name)
+            self.catalog.let_go_if_lost(schema, name)
             there = self.catalog.exists(schema, name)
             if there is not None and statement.if_not_exists:
                 return
             if there is not None and not (statement.or_replace and there == "a materialized view"):
-                raise ExistsError(
-                    f"{schema}.{name} is already {there}",
-                    hint="Use IF NOT EXISTS, or CREATE OR REPLACE for a materialized view.",
-                )
+                hint = "Use IF NOT EXISTS, or CREATE OR REPLACE for a materialized view."
+                if there != "a materialized view" and self.catalog.was_view(schema, name):
+                    hint = _WAS_VIEW
+                raise ExistsError(f"{schema}.{name} is already {there}", hint=hint)
             self.catalog.check_seen(schema, name)
             definition = new_definition(self.engine, with_query(self.engine, statement))
             try:
@@ -82,12 +85,14 @@ class ViewStatements:
     def drop(self, statement: DropView) -> None:
         with self.engine.lock():
             schema, name = self.catalog.qualified(statement.name)
+            self.catalog.let_go_if_lost(schema, name)
             try:
                 schema, name = self.catalog.found(schema, name)
             except MissingError:
-                if statement.if_exists:
-                    return
-                raise
+                if not self.catalog.was_view(schema, name):  # a damaged one can be dropped
+                    if statement.if_exists:
+                        return
+                    raise
             check_readers(self.engine, f"{schema}.{name}")
             self.catalog.unregister(schema, name)
             # The view itself goes last: killed before, it is still there, and without a kept delta begins one anew.

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltaic.app.terminal import care_commands, printing
-from deltaic.app.terminal.failure import ExitCode, Failure, told
+from deltaic.app.terminal.failure import ExitCode, Failure, failure_of, told
 from deltaic.app.terminal.options import HERE, JsonOption, WarehouseOption, announce, opened
 from deltaic.app.values.texts import text_in, text_piped_in
 
 if TYPE_CHECKING:
     from deltaic.app.values.report import Report
     from deltaic.app.warehouse import Warehouse
+    from deltaic.errors import DeltaicError
     from deltaic.spark.result import Result
 
 EXIT_CODES = """\b
@@ -24,7 +25,8 @@ Exit codes
     1  an error of Deltaic's or Spark's: stderr says what, and what to do
        (demo: a view was not equal; doctor: it found an error)
     2  wrong usage of the command line
-    3  refused: the policy INCREMENTAL STRICT forbids the recompute that would be needed
+    3  refused: it cannot be done incrementally, and the policy INCREMENTAL STRICT, or propagate and apply, allow
+       nothing else
     4  another refresh of the same view won; this one changed nothing
     5  check, repair: a view is not what its query says, or cannot be read
     6  check, repair: nothing differs for certain, and of some view it could not be told
@@ -179,23 +181,31 @@ def refresh(
     with told(json), opened(warehouse) as wh:
         if as_of is not None and len(views or []) != 1:
             raise typer.BadParameter("--as-of is for one view")
-        reports = _refreshed(wh, views or [], full, _time(as_of))
+        reports, problems = _refreshed(wh, views or [], full, _time(as_of))
         if json:
             printing.print_json([report.as_dict() for report in reports])
         elif len(reports) == 1:
             printing.console().print(reports[0])
         elif reports:
             printing.console().print(printing.reports_shown(reports))
-        else:
+        elif not problems:
             print("there are no materialized views here")
+        for other in problems[1:]:
+            if not json:
+                print(failure_of(other).as_text(), file=sys.stderr)
+        if problems:
+            raise problems[0]
 
 
-def _refreshed(wh: Warehouse, names: list[str], full: bool, as_of: int | str | None) -> list[Report]:
-    if not names:
-        return wh.refresh_all(full=full)
+def _refreshed(
+    wh: Warehouse, names: list[str], full: bool, as_of: int | str | None
+) -> tuple[list[Report], list[DeltaicError]]:
+    """What was done, and of all views what could not be."""
     from deltaic.app.pipeline.pipeline import Pipeline
     from deltaic.app.pipeline.progress_bar import progress_bar
 
+    if not names:
+        return Pipeline(wh.engine).refreshed(full=full)
     wanted = {wh.definition(name).full_name: name for name in names}
     order = [wanted[d.full_name] for d in Pipeline(wh.engine).in_order() if d.full_name in wanted]
     reports: list[Report] = []
@@ -205,7 +215,7 @@ def _refreshed(wh: Warehouse, names: list[str], full: bool, as_of: int | str | N
             assert not isinstance(report, list)
             reports.append(report)
             advance(report.view)
-    return reports
+    return reports, []
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -91,7 +92,10 @@ def _of_spark(error: Exception) -> Failure | None:
 
 @contextmanager
 def told(as_json: bool) -> Iterator[None]:
-    """Runs a command so that whatever goes wrong in it ends the process as the help text says."""
+    """Runs a command so that whatever goes wrong in it ends the process as the help text says. With JSON the error is
+    all that stands on stderr: what is said of other views, the commands about these say too."""
+    if as_json:
+        logging.getLogger("deltaic").setLevel(logging.CRITICAL)
     try:
         yield
         sys.stdout.flush()

@@ -27,7 +27,7 @@ HERE = Path("warehouse")
 @contextmanager
 def opened(path: Path, *, make: bool = False) -> Iterator[Warehouse]:
     """The warehouse, for the length of a command; only SQL makes one that is not there."""
-    if not path.is_dir() and not make:
+    if not (path / ".deltaic").is_dir() and not make:
         raise MissingError(
             f"there is no warehouse at {path}", hint="Name its folder with --warehouse or DELTAIC_WAREHOUSE."
         )

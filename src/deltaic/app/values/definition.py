@@ -43,7 +43,7 @@ RECORDED_SETTINGS = (
     "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.decimalOperations.allowPrecisionLoss",
 )
-"""The session settings that decide what a query means; every refresh sets them as the creator had them."""
+"""The session settings that decide what a query means; every refresh sets them as they were for the creator."""
 _RECORDED_IF_SET = (
     "spark.sql.ansi.",
     "spark.sql.charAsVarchar",
@@ -195,15 +195,16 @@ def definition_in(properties: Mapping[str, str], schema: str, name: str) -> Defi
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
-    """The session's settings that belong to a view's meaning."""
-    found = {key: spark.conf.get(key, None) for key in RECORDED_SETTINGS}
+    """The session's settings that belong to a view's meaning: some as they are in force, though nobody set them, since
+    the default time zone is the machine's and others may be another Spark's; the rest where they are set."""
     set_too = {key: value for key, value in spark.conf.getAll.items() if is_recorded(key)}
-    return {key: value for key, value in {**found, **set_too}.items() if value is not None}
+    in_force = {key: spark.conf.get(key) for key in RECORDED_SETTINGS}
+    return {key: value for key, value in in_force.items() if value is not None} | set_too
 
 
 def has_settings(session: SparkSession, settings: Mapping[str, str]) -> bool:
     """Whether a query means in a session what it meant to a view's creator."""
-    same = all(session.conf.get(key, None) == value for key, value in settings.items())
+    same = all(session.conf.get(key) == value for key, value in settings.items())
     return same and not _set_since(session, settings)
 
 

@@ -46,6 +46,7 @@ def checked_properties(properties: Mapping[str, str]) -> ViewProperties:
         if key.startswith("deltaic."):
             _check(key, value)
     _check_change_feed(properties)
+    _check_append_only(properties)
     _check_counting(properties)
     return ViewProperties(
         properties.get(TECHNIQUE, "auto"),
@@ -161,6 +162,13 @@ def _check_change_feed(properties: Mapping[str, str]) -> None:
         raise ConfigurationError(
             "a view's table has no change feed: Delta does not give one to tables with column mapping",
             hint="Leave delta.enableChangeDataFeed out; views over views need none.",
+        )
+
+
+def _check_append_only(properties: Mapping[str, str]) -> None:
+    if properties.get("delta.appendOnly", "").lower() == "true":
+        raise ConfigurationError(
+            "a view's table is not append-only: its sources may be changed", hint="Leave delta.appendOnly out."
         )
 
 
