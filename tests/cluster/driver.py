@@ -87,10 +87,13 @@ class Scenario:
             self.rolled(views)
 
     def short(self) -> None:
-        """A group and a recursion, whose executors are lost."""
-        with self.own_session() as session, self.counted(deltaic.open(spark=session), ["grouped"]) as views:
+        """A group and a recursion, whose executors are lost in the middle of a refresh."""
+        with (
+            self.own_session() as session,
+            self.counted(deltaic.open(spark=session), ["grouped"]) as views,
+            self.before(Run, "take", 1, self.lose_executors),
+        ):
             self.refreshed(views, CHANGES[0])
-            self.lost_in_a_round(views)
 
     def by_spark(self) -> None:
         """The same without delta-rs: Spark reads and writes everything."""

@@ -419,6 +419,7 @@ def test_pinned_techniques(wh: Warehouse) -> None:
     assert "Incremental by counting" in wh.explain("counting")
 
 
+@pytest.mark.long
 def test_an_extreme_beside_a_count_above_an_outer_join(wh: Warehouse) -> None:
     """The change needs fewer columns of the other table than the group that is computed again."""
     wh.script("""CREATE TABLE s (id INT, k INT, name STRING); CREATE TABLE u (k INT, w INT);

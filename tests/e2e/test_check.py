@@ -109,7 +109,7 @@ DAMAGES: dict[str, tuple[Callable[[Warehouse], None], str, tuple[int, int, int |
 }
 
 
-QUICK = ("value edited", "count edited", "file removed")
+QUICK = ("value edited", "file removed")
 OTHERS = [name for name in DAMAGES if name not in QUICK]
 
 

@@ -290,6 +290,7 @@ def test_sources_that_are_no_delta_tables(wh: Warehouse, tmp_path: Path) -> None
         assert "\n" not in error.value.what
 
 
+@pytest.mark.long
 def test_a_query_that_fails_on_the_rows_that_are_there(wh: Warehouse) -> None:
     wh.script("CREATE TABLE s (k INT, v INT); INSERT INTO s VALUES (1, 1), (2, 2)")
     wh.sql("CREATE MATERIALIZED VIEW v AS SELECT k, 10 / v AS t FROM s")

@@ -176,6 +176,7 @@ def test_refresh_as_of(wh: Warehouse) -> None:
         wh.propagate("padded")
 
 
+@pytest.mark.long
 def test_where_a_timestamp_is_another_type_to_sql(wh: Warehouse) -> None:
     """What Spark calls a timestamp is TIMESTAMP_LTZ, whatever TIMESTAMP means in the session's texts."""
     wh.script(

@@ -147,7 +147,7 @@ def test_a_table_without_a_feed_is_compared_by_files(wh: Warehouse) -> None:
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("layout", ["folders", "one folder"])
+@pytest.mark.parametrize("layout", ["folders", pytest.param("one folder", marks=pytest.mark.long)])
 def test_files_whose_names_do_not_tell_them(wh: Warehouse, tmp_path: Path, layout: str) -> None:
     """As Hive names them, one name in every partition; and names that Spark shows otherwise than the log."""
     place = tmp_path / "t"
@@ -377,7 +377,7 @@ def test_a_common_time_that_is_vacuumed_meanwhile(wh: Warehouse, monkeypatch: py
         view.refresh("full")
 
 
-@pytest.mark.parametrize("use_rs", [True, False])
+@pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_days_that_the_feed_has_as_others(wh: Warehouse, use_rs: bool) -> None:
     """The Julian calendar left out ten days, and so do Java's old dates, through which a feed may come."""
     wh.engine.use_rs = use_rs
