@@ -63,6 +63,8 @@ MORE = {
     "window by an expression": "SELECT id, rank() OVER (PARTITION BY k % 2 ORDER BY v) AS r FROM s",
     "window by a constant": "SELECT id, rank() OVER (PARTITION BY NULL ORDER BY v) AS r FROM s",
     "window distributed and sorted": "SELECT id, rank() OVER (DISTRIBUTE BY k SORT BY v) AS r FROM s",
+    "star without a field": "SELECT * EXCEPT (s.k) FROM s JOIN u ON s.k = u.k",
+    "alias beside an aggregate": "SELECT k, sum(v) AS t, count(*) + t AS both FROM s GROUP BY k",
     "join without on": "SELECT s.id, u.tag FROM s JOIN u WHERE s.k < u.w",
     "comments and case": "select S.ID /* the ' key */ , -- comment\n S.`k` + 1 as K1 from S where s.V > 1 -- end",
 }

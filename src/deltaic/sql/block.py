@@ -202,7 +202,9 @@ class Block:
         if found is None:
             alias = self.aliases.get(names[0].lower())
             if alias is None:
-                self.context.refuse(Code.UNSUPPORTED_SYNTAX, f"{'.'.join(names)} was not resolved", start)
+                what = f"{'.'.join(names)} is a name that only Spark resolves"
+                hint = "An alias of the same SELECT is one, beside an aggregate: put it into a derived table."
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, what, start, hint)
             return (start, stops[0] + 1), alias
         if found.level > 1:
             self.context.refuse(Code.CORRELATED_SUBQUERY, f"{'.'.join(names)} belongs to a query two levels out", start)

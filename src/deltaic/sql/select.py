@@ -168,8 +168,11 @@ class _Select:
         if not entries and qualifier:
             self.context.refuse(Code.UNSUPPORTED_SYNTAX, "the star of a struct", _star_span(tree)[0])
         dropped: set[str] = set()
-        for name in ("except_", "except"):
-            dropped.update(c.name.lower() for c in star.args.get(name) or ())
+        for name in [name for key in ("except_", "except") for name in star.args.get(key) or ()]:
+            if isinstance(name, exp.Dot) or (isinstance(name, exp.Column) and len(name.parts) > 1):
+                what = "a name of several parts in EXCEPT"
+                self.context.refuse(Code.UNSUPPORTED_SYNTAX, what, _star_span(tree)[0], "List the columns instead.")
+            dropped.add(name.name.lower())
         if star.args.get("replace") or star.args.get("rename"):
             self.context.refuse(Code.UNSUPPORTED_SYNTAX, "a star with REPLACE or RENAME", _star_span(tree)[0])
         return [(e.name, e.column) for e in entries if e.name.lower() not in dropped]
