@@ -22,7 +22,7 @@ def test_numbers() -> None:
     ("name", "value", "why"),
     [
         ("fullRows", "1e6", "is not a whole number, 0 or more"),
-        ("foldFiles", "-1", "is not a whole number, 0 or more"),
+        ("compactFiles", "-1", "is not a whole number, 0 or more"),
         ("retainHours", "inf", "is not a number, 0 or more"),
         ("vacuumHours", "nan", "is not a number, 0 or more"),
         ("retainHours", "0", "would take files"),

@@ -28,7 +28,7 @@ def test_a_vacuum_is_due_a_day_after_the_last_whatever_is_between() -> None:
 
 def test_a_view_is_folded_now_and_then_or_never() -> None:
     def times(files: int) -> list[int]:
-        return [number for number in range(1, 101) if Upkeep(Settings(fold_files=files)).is_time_to_fold(number)]
+        return [number for number in range(1, 101) if Upkeep(Settings(compact_files=files)).is_time_to_compact(number)]
 
     assert times(50) == [25, 50, 75, 100]
     assert times(1) == list(range(1, 101))

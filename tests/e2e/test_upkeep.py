@@ -1,4 +1,4 @@
-"""Upkeep after refreshes: files folded, old ones vacuumed, the order of commits shortened; views stay what they are."""
+"""Upkeep after refreshes: files compacted, old ones vacuumed, the order of commits shortened; no view changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def operations(wh: Warehouse, view: str) -> list[str]:
 
 
 @pytest.mark.long
-def test_files_are_folded_whatever_wrote_them(wh: Warehouse) -> None:
+def test_files_are_compacted_whatever_wrote_them(wh: Warehouse) -> None:
     wh.sql("CREATE TABLE s (id INT, k INT)")
     wh.sql("INSERT INTO s SELECT id, id % 3 FROM range(30)")
     plain = Kept(wh, "plain", "SELECT id AS `sum(id)`, k FROM s")
@@ -55,7 +55,7 @@ def test_files_are_folded_whatever_wrote_them(wh: Warehouse) -> None:
     clustered = Kept(wh, "clustered", "SELECT id, k FROM s", "CLUSTER BY (k)")
     above = Kept(wh, "above", "SELECT k, count(*) AS n FROM plain GROUP BY k")
     views = [plain, parted, clustered, above]
-    with settings(wh, foldFiles=3, checkpointCommits=4):
+    with settings(wh, compactFiles=3, checkpointCommits=4):
         for number in range(5):
             wh.sql(f"INSERT INTO s VALUES ({100 + number}, {number % 3})")
             reports = [view.refresh_only() for view in views]
@@ -66,7 +66,7 @@ def test_files_are_folded_whatever_wrote_them(wh: Warehouse) -> None:
         assert files_of(wh, "plain") <= 5
         assert files_of(wh, "parted") <= 3 + 4
         assert list((folder(wh, "plain") / "_delta_log").glob("*.checkpoint.parquet"))
-        assert report_of(wh, "above").mode == "noop"  # folding is no change
+        assert report_of(wh, "above").mode == "noop"  # compacting is no change
     layout = wh.sql(f"DESCRIBE DETAIL delta.`{folder(wh, 'clustered')}`").first()
     assert layout is not None
     assert layout["clusteringColumns"] == ["k"]
@@ -125,9 +125,9 @@ def test_what_fails_in_upkeep_fails_no_refresh(
     def fails(*_: object) -> bool:
         raise OSError("the disk is full")
 
-    for name in ("fold", "vacuum", "checkpoint", "small_files"):
+    for name in ("compact", "vacuum", "checkpoint", "small_files"):
         monkeypatch.setattr(upkeep, name, fails)
-    with settings(wh, foldFiles=1, vacuumHours=A_SECOND / 1000), caplog.at_level(logging.WARNING):
+    with settings(wh, compactFiles=1, vacuumHours=A_SECOND / 1000), caplog.at_level(logging.WARNING):
         for number in range(2):
             wh.sql(f"INSERT INTO s VALUES ({number})")
             view.refresh()
@@ -142,7 +142,7 @@ def test_the_order_of_commits_is_shortened(wh: Warehouse) -> None:
     wh.script("CREATE TABLE s (id INT, k INT); CREATE TABLE u (k INT, w INT); INSERT INTO u VALUES (0, 5), (1, 6)")
     view = Kept(wh, "v", "SELECT s.id, u.w FROM s JOIN u ON s.k = u.k")
     wh.propagate("v")
-    with settings(wh, retainHours=A_SECOND, foldFiles=2, keptFiles=2):
+    with settings(wh, retainHours=A_SECOND, compactFiles=2, keptFiles=2):
         times = []
         for number in range(7):
             wh.sql(f"INSERT INTO s VALUES ({number}, {number % 2})")

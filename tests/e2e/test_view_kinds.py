@@ -128,7 +128,7 @@ def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch, ki
         "UPDATE twins SET b = NULL",
     ]
     wh.spark.conf.set("spark.deltaic.writer", "marks")
-    wh.spark.conf.set("spark.deltaic.foldFiles", "1")
+    wh.spark.conf.set("spark.deltaic.compactFiles", "1")
     try:
         for number, batch in enumerate(HISTORY):
             wh.script(batch)
@@ -140,7 +140,7 @@ def test_kept_by_marking_rows(wh: Warehouse, monkeypatch: pytest.MonkeyPatch, ki
         assert any(commit["operation"] == "OPTIMIZE" for commit in wh.history("`twins of`"))
     finally:
         wh.spark.conf.unset("spark.deltaic.writer")
-        wh.spark.conf.unset("spark.deltaic.foldFiles")
+        wh.spark.conf.unset("spark.deltaic.compactFiles")
 
 
 def test_a_change_that_is_undone_leaves_the_view_as_it_is(wh: Warehouse) -> None:
@@ -183,7 +183,7 @@ def test_a_small_view_that_is_recomputed_is_written_without_spark(wh: Warehouse)
 
 @pytest.mark.long
 def test_what_a_review_of_marks_found(wh: Warehouse) -> None:
-    """Column mapping by id, odd ends of lines in statistics, dates after 9999, timestamps after a fold, no figures."""
+    """Column mapping by id, odd ends of lines in statistics, dates after 9999, times after OPTIMIZE, no figures."""
     wh.script("""
       CREATE TABLE s (k INT, n INT) USING delta; CREATE TABLE odd (k STRING, n INT);
       CREATE TABLE days (k INT, d DATE, t TIMESTAMP);
@@ -197,7 +197,7 @@ def test_what_a_review_of_marks_found(wh: Warehouse) -> None:
         Kept(wh, "all_days", f"SELECT k, {days}"),
     ]
     wh.sql("CREATE MATERIALIZED VIEW days_only AS SELECT k, d, t FROM days")
-    for key, value in (("writer", "marks"), ("foldFiles", "1")):
+    for key, value in (("writer", "marks"), ("compactFiles", "1")):
         wh.spark.conf.set(f"spark.deltaic.{key}", value)
     wh.spark.conf.set("spark.databricks.delta.stats.collect", "false")
     try:
@@ -212,5 +212,5 @@ def test_what_a_review_of_marks_found(wh: Warehouse) -> None:
             shown = wh.sql("SELECT k, CAST(d AS STRING), unix_micros(t) FROM days_only").collect()
             assert shown == [(1, "+12000-01-01", 18446744073709552)] * (number + 2)
     finally:
-        for key in ("spark.deltaic.writer", "spark.deltaic.foldFiles", "spark.databricks.delta.stats.collect"):
+        for key in ("spark.deltaic.writer", "spark.deltaic.compactFiles", "spark.databricks.delta.stats.collect"):
             wh.spark.conf.unset(key)

@@ -29,7 +29,7 @@ from tests.soak.views import ALTERED, DATALOG, GROUPED, TABLES, VIEWS, change, c
 SETTINGS = {
     "retainHours": 3 / 60,
     "vacuumHours": 4 / 60,
-    "foldFiles": 10,
+    "compactFiles": 10,
     "keptFiles": 10,
     "checkpointCommits": 10,
 }

@@ -115,9 +115,9 @@ class Told:
 
 
 def test_settings() -> None:
-    told: object = Told(retainHours="1.5", vacuumHours="0.5", foldFiles="7", checkpointCommits="0")
+    told: object = Told(retainHours="1.5", vacuumHours="0.5", compactFiles="7", checkpointCommits="0")
     found = Settings.of(told)  # type: ignore[arg-type]
-    assert (found.retain_hours, found.vacuum_hours, found.fold_files, found.checkpoint_commits) == (1.5, 0.5, 7, 0)
+    assert (found.retain_hours, found.vacuum_hours, found.compact_files, found.checkpoint_commits) == (1.5, 0.5, 7, 0)
     assert set(found.retention.values()) == {"interval 5400 seconds"}
     assert set(Settings().retention.values()) == {"interval 604800 seconds"}
     for hours in ("0", "-1", "a week"):

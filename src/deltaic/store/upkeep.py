@@ -1,8 +1,8 @@
 """Upkeep of a table of Deltaic's own: quick to open, in few files, and without what nobody can ask for any more.
 
-No row changes by it. A checkpoint says what the commits before it say; folded files have the rows of those that they
+No row changes by it. A checkpoint says what the commits before it say; compacted files have the rows of those that they
 replace, in a commit that says so (`dataChange` is false); what is vacuumed belongs to no version within the table's
-retention. Spark does the latter two: delta-rs refuses to fold a table with column mapping, and takes the files of
+retention. Spark does the latter two: delta-rs refuses to compact a table with column mapping, and takes the files of
 deletion vectors for strangers when it vacuums a table whole.
 """
 
@@ -32,7 +32,7 @@ def small_files(snapshot: Snapshot) -> int:
     return (snapshot.files or 0) - (snapshot.bytes or 0) // SMALL_FILE
 
 
-def fold(table: OwnTable, session: SparkSession) -> None:
+def compact(table: OwnTable, session: SparkSession) -> None:
     """Put small files together, and write files anew that lost many of their rows."""
     settings = "optimize.minFileSize", "optimize.clustering.mergeStrategy.minCubeSize.threshold"
     small = {f"spark.databricks.delta.{name}": str(SMALL_FILE) for name in settings}

@@ -158,7 +158,7 @@ class Service:
         now = time.time()
         if definition.schedule is None:
             return behind.lag(now) >= target / 2
-        marked = self.engine.view_table(definition).last_refresh()  # folding its files did not move it
+        marked = self.engine.view_table(definition).last_refresh()  # compacting its files did not move it
         moved = (marked.commit.timestamp if marked else None) or 0
         return now - moved / 1000 >= seconds_in(definition.schedule)
 

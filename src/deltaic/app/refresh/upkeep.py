@@ -1,6 +1,6 @@
 """When the tables of a view are looked after: once a refresh is committed, and never in the way of one.
 
-Checkpoints come every so many commits, files are folded once there are too many small ones, at most once in half as
+Checkpoints come every so many commits, files are compacted once there are too many small ones, at most once in half as
 many refreshes, and vacuumed once a day. Each commit says when the last vacuum was, so that it does not matter which
 process refreshes.
 """
@@ -64,19 +64,19 @@ class Upkeep:
     def look_after(self, table: OwnTable, session: SparkSession, number: int, *, vacuum: bool) -> None:
         """After commit `number` of Deltaic's. What fails stands against the next time too, which may try."""
         name = table.ref.name
-        if self.is_time_to_fold(number) and tried(name, "its small files", lambda: self.is_scattered(table)):
-            tried(name, "its small files", lambda: upkeep.fold(table, session))
+        if self.is_time_to_compact(number) and tried(name, "its small files", lambda: self.is_scattered(table)):
+            tried(name, "its small files", lambda: upkeep.compact(table, session))
         if vacuum:
             tried(name, "its old files", lambda: upkeep.vacuum(table, session))
         tried(name, "its log", lambda: upkeep.checkpoint(table, self.settings.checkpoint_commits))
 
-    def is_time_to_fold(self, number: int) -> bool:
-        """Files may be many for a reason that folding does not end: it is not tried every time."""
-        files = self.settings.fold_files
+    def is_time_to_compact(self, number: int) -> bool:
+        """Files may be many for a reason that compacting does not end: it is not tried every time."""
+        files = self.settings.compact_files
         return files > 0 and number % max(1, files // 2) == 0
 
     def is_scattered(self, table: OwnTable) -> bool:
-        return upkeep.small_files(table.log.snapshot()) > self.settings.fold_files
+        return upkeep.small_files(table.log.snapshot()) > self.settings.compact_files
 
 
 def tried(name: str, what: str, work: Callable[[], bool | None]) -> bool:

@@ -106,7 +106,7 @@ class Clock:
     def forget(self) -> None:
         """What nobody asks for any more, once the order has become many files: what all kept deltas are past, and is
         older than times are kept for. It is no part of what is asked, and the next one tries again."""
-        table, most = self.table.table, self.settings.fold_files
+        table, most = self.table.table, self.settings.compact_files
 
         def shorten() -> None:
             files = table.log.snapshot().files if table.exists else 0

@@ -24,8 +24,8 @@ class Settings:
     """A view whose sources have fewer rows together is not recomputed for what it costs to keep."""
     full_advantage: float = 1.2
     """A view is recomputed if that is predicted to be more than this many times faster; a large number forbids it."""
-    fold_files: int = 50
-    """A view in more small files than this is folded into fewer, after a refresh; 0 for never."""
+    compact_files: int = 50
+    """A view in more small files than this is compacted into fewer, after a refresh; 0 for never."""
     checkpoint_commits: int = 20
     """Commits of a table of Deltaic's own after which it gets a checkpoint; 0 leaves that to Spark and delta-rs."""
     retain_hours: float = 168
