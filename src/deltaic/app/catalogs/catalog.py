@@ -115,8 +115,12 @@ class Catalog(ABC):
         """Whether a table that is no view, or cannot be read, was one."""
         return False
 
+    def lost_its_folder(self, schema: str, name: str) -> bool:
+        """Whether Spark still has a name whose table is gone."""
+        return False
+
     def let_go_if_lost(self, schema: str, name: str) -> None:
-        """A name that Spark has, and whose table is gone."""
+        """So that such a name can be given again."""
         return
 
     def problem_with(self, schema: str, name: str) -> DeltaicError | None:

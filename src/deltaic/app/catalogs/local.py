@@ -199,7 +199,6 @@ class LocalCatalog(FolderCatalog):
         return {name: kind[1] for name, kind in kinds.items() if kind is not None}
 
     def lost_its_folder(self, schema: str, name: str) -> bool:
-        """Whether Spark still has a name of what was a folder here."""
         if is_table(self.folder(schema, name)):
             return False
         if _key(schema, name) in self.attached:
@@ -211,7 +210,6 @@ class LocalCatalog(FolderCatalog):
         return False
 
     def let_go_if_lost(self, schema: str, name: str) -> None:
-        """So that a name whose folder is gone can be given again."""
         if not self.lost_its_folder(schema, name):
             return
         self.hide(schema, name)

@@ -184,8 +184,7 @@ class FolderCatalog(Catalog):
             if problem is not None:
                 raise SourceError(problem.what, hint=problem.hint)
             return table_at(folder, f"{folder.parent.name}.{folder.name}".lower())
-        self.let_go_if_lost(schema, name)
-        if self.exists(schema, name):
+        if not self.lost_its_folder(schema, name) and self.exists(schema, name):
             return table_named(self.spark, (schema, name))
         return None
 

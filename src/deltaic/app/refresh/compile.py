@@ -391,7 +391,8 @@ def _no_source(parts: tuple[str, ...], at: Position, world: SourceCatalog) -> De
         is_there = world.catalog.spark.catalog.tableExists(".".join(quote(part) for part in parts))
     except PySparkException:  # the catalog has its name, and its folder is gone
         is_there = False
-    if is_there:
+    schema = parts[-2] if len(parts) > 1 else world.analyzer.spark.catalog.currentDatabase()
+    if is_there and not world.catalog.lost_its_folder(schema, parts[-1]):
         hint = "Store it as a Delta table, or make it a materialized view."
         return SourceError(f"{name} is not a Delta table or a materialized view", at=at, hint=hint)
     return NameProblem(f"there is no table or view {name}", at=at)
