@@ -31,7 +31,7 @@ def run(cluster: Cluster, tables: Path, *parts: str, ends: int = 0) -> dict[str,
     return json.loads(done.stdout.splitlines()[-1]) if ends == 0 else {}
 
 
-def test_a_group_and_a_recursion_whose_executors_are_lost(cluster: Cluster, tmp_path: Path) -> None:
+def test_executors_are_lost_in_a_refresh(cluster: Cluster, tmp_path: Path) -> None:
     told = run(cluster, tmp_path / "tables", "short")
     assert told["kills"] >= 1
     assert told["checks"] == 2

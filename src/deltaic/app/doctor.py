@@ -196,7 +196,7 @@ def _warehouse(root: Path | None, spark: SparkSession | None) -> Findings:
 
     if spark is not None and not has_delta(spark):
         return
-    if spark is None and (root is None or not root.is_dir()):
+    if spark is None and (root is None or not (root / ".deltaic").is_dir()):
         where = f"at {root}" if root else "given"
         yield Finding(NOTE, "warehouse", f"there is none {where}: only the machine and the session were looked at")
         return

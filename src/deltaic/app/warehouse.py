@@ -115,14 +115,15 @@ class Warehouse:
         if self._closed:
             return
         self._closed = True
-        self._engine.captures.close()
         catalog = self._engine.catalog
-        if not isinstance(catalog, LocalCatalog):
-            return
-        _open_here[catalog.root] -= 1
-        if _open_here[catalog.root] == 0:
-            del _open_here[catalog.root]
-            catalog.close()
+        try:
+            self._engine.captures.close()
+        finally:
+            if isinstance(catalog, LocalCatalog):
+                _open_here[catalog.root] -= 1
+                if _open_here[catalog.root] == 0:
+                    del _open_here[catalog.root]
+                    catalog.close()
 
     # statements
 

@@ -32,8 +32,9 @@ def undecided(text: Text, span: Span, type_of: TypeOf, types: Iterable[str]) -> 
     `types` are those of all columns in reach."""
     calls = list(text.calls(span))
     for call in calls:
-        bare = not text.arguments(call.arguments)
-        if call.name in functions.NON_DETERMINISTIC and (bare or call.name not in functions.OF_NOW_IF_BARE):
+        if call.name in functions.NON_DETERMINISTIC and not (
+            call.name in functions.OF_NOW_IF_BARE and text.arguments(call.arguments)
+        ):
             return f"{call.name}() is not decided by the row", call.span[0]
     timed = bool(_MAKES_TIMESTAMPS.search(text.sql)) or any("timestamp" in kind for kind in types)
     tokens, said, before = text.within(span), "", ""
@@ -69,8 +70,7 @@ def _stays_a_text(tokens: Sequence[Token], place: int, calls: Sequence[Call], ty
 def foreign(text: Text, span: Span, is_builtin: Callable[[str], bool]) -> Found | None:
     """A function that is not Spark's own: it may ask for anything, and be replaced by another one."""
     for call in text.calls(span):
-        own = call.name in functions.OF_GRAMMAR or is_builtin(call.name)
-        if _is_function(text, call) and not own:
+        if _is_function(text, call) and not is_builtin(call.name):
             return f"{call.name}() is not a function of Spark's own, so its determinism is not known", call.span[0]
     tokens = text.within(span)
     for dot, name, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
@@ -94,5 +94,5 @@ def _is_function(text: Text, call: Call) -> bool:
     if text.tokens[place].token_type is TokenType.IDENTIFIER:
         return True
     before = {token.text.lower() for token in text.tokens[max(place - 2, 0) : place]}
-    keyword = call.name in functions.NOT_CALLS or len(call.name.split()) > 1
+    keyword = call.name in functions.NOT_CALLS | functions.OF_GRAMMAR or len(call.name.split()) > 1
     return not keyword and before.isdisjoint(functions.NOT_CALLS_AFTER.get(call.name, ()))

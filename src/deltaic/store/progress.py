@@ -71,7 +71,7 @@ class Progress:
         """What a commit recorded; None if it is not one of Deltaic's, or what it says cannot be."""
         try:
             recorded = dict(commit.marker or {})
-            sources = {str(name): SourceState(**state) for name, state in recorded.pop("sources").items()}
+            sources = {str(name): _state(state) for name, state in recorded.pop("sources").items()}
             found = cls(sources=sources, **recorded)
         except (KeyError, TypeError, ValueError, AttributeError):
             return None
@@ -86,6 +86,11 @@ class Progress:
         texts = isinstance(self.technique, str) and isinstance(self.id, str) and isinstance(self.figures, dict)
         told = texts and all(isinstance(value, _FIGURES.get(name, object)) for name, value in self.figures.items())
         return known and told and _is_number(self.refresh) and 1 <= self.refresh <= version + 1
+
+
+def _state(recorded: Mapping[str, Any]) -> SourceState:
+    """Earlier commits call the fingerprint a mark."""
+    return SourceState(**{"fingerprint" if key == "mark" else key: value for key, value in recorded.items()})
 
 
 def _is_number(value: object) -> bool:

@@ -94,7 +94,7 @@ class Catalog(ABC):
             return found
         there = self.exists(schema, name)
         told = f"It is {there}." if there else None
-        if self.was_view(schema, name):
+        if self.is_lost_view(schema, name):
             told = f"It is {there}, and was a materialized view: deltaic repair brings it back."
         raise MissingError(f"there is no materialized view {schema}.{name}", hint=told)
 
@@ -111,16 +111,16 @@ class Catalog(ABC):
         """Views that somebody took the definition from: they are none any more, by their names."""
         return {}
 
-    def was_view(self, schema: str, name: str) -> bool:
-        """Whether a table that is no view, or cannot be read, was one."""
+    def is_lost_view(self, schema: str, name: str) -> bool:
+        """Whether it is a view that lost its definition not long ago, or that cannot be read."""
         return False
 
     def lost_its_folder(self, schema: str, name: str) -> bool:
         """Whether Spark still has a name whose table is gone."""
         return False
 
-    def let_go_if_lost(self, schema: str, name: str) -> None:
-        """So that such a name can be given again."""
+    def let_go_if_lost(self, schema: str, name: str, *, linked: bool = False) -> None:
+        """So that such a name can be given again; that of a table elsewhere only if it is told so."""
         return
 
     def problem_with(self, schema: str, name: str) -> DeltaicError | None:

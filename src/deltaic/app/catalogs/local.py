@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
@@ -88,8 +88,15 @@ class LocalCatalog(FolderCatalog):
             for own in gone:
                 self.attached.pop(own, None)
             self.known = now
-        for own in gone:  # not in there: it may wait for a refresh, which may be waiting to keep up
-            self.hide(*own)
+        for own in gone - set(self.attached):  # not in there: it may wait for a refresh, which waits to keep up
+            self.hide_gone(*own)
+
+    def hide_gone(self, schema: str, name: str) -> None:
+        try:
+            self.hide(schema, name)
+        except Exception as problem:  # Spark lets some of Delta's errors through as they are
+            self.attached[schema, name] = ""  # it is tried again
+            _log.warning("the name of %s.%s stays: %s", schema, name, first_line(problem))
 
     def show_all(self) -> set[tuple[str, str]]:
         """The tables and views that are there."""
@@ -199,22 +206,22 @@ class LocalCatalog(FolderCatalog):
         return {name: kind[1] for name, kind in kinds.items() if kind is not None}
 
     def lost_its_folder(self, schema: str, name: str) -> bool:
-        if is_table(self.folder(schema, name)):
+        if schema.lower() not in map(str.lower, self.schemas()) or is_table(self.folder(schema, name)):
             return False
         if _key(schema, name) in self.attached:
-            return True
+            return not self.folder(schema, name).exists()
         try:
             self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}")
         except PySparkException as problem:
             return "DELTA_PATH_DOES_NOT_EXIST" in str(problem)
         return False
 
-    def let_go_if_lost(self, schema: str, name: str) -> None:
-        if not self.lost_its_folder(schema, name):
-            return
+    def let_go_if_lost(self, schema: str, name: str, *, linked: bool = False) -> None:
+        link = self.link_of(schema, name)
+        if (link is not None and not linked) or not self.lost_its_folder(schema, name):
+            return  # what is elsewhere may come back
         self.hide(schema, name)
         self.attached.pop(_key(schema, name), None)
-        link = self.link_of(schema, name)
         if link is not None:
             link.unlink()
 
@@ -228,7 +235,9 @@ class LocalCatalog(FolderCatalog):
     def hide(self, schema: str, name: str, kind: str | None = None) -> None:
         """Takes a name out of Spark's catalog, whatever it is there: a view that lost its definition is still one.
         Files stay: those of a table that Spark made by itself (saveAsTable) are away while it drops the name."""
-        folder = self.folder(schema, name)
+        folder = self.schema_folder(schema) / name
+        with suppress(NameProblem):  # its schema may be gone, too
+            folder = self.folder(schema, name)
         if (kind or self.shown(schema).get(name.lower())) != "MANAGED" or not folder.is_dir():
             self.drop_name(schema, name)
             return
@@ -278,7 +287,8 @@ class LocalCatalog(FolderCatalog):
         else:
             with self.notes.noted({"table": str(folder.relative_to(self.root))}):
                 yield
-        self.attached[_key(schema, name)] = str(folder)
+        if is_table(folder):
+            self.attached[_key(schema, name)] = str(folder)
         self.tell()
 
     @contextmanager

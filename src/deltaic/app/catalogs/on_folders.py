@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 LINK = ".link"
 _LOOKED_BACK = 20
+_REFRESHED: dict[tuple[str, int, str], bool] = {}
+_MOST = 10_000
+"""What was found of tables that are listed again and again, and how many of them are remembered."""
 
 
 class FolderCatalog(Catalog):
@@ -126,10 +129,18 @@ class FolderCatalog(Catalog):
         log = Log(table_at(folder, f"{schema}.{name}"), self.spark)
         try:
             newest = log.version()
-            own = any(Progress.of(log.commit(v)) for v in range(newest, max(-1, newest - _LOOKED_BACK), -1))
+            own = _was_refreshed(log, newest, log.commit(newest).fingerprint)
         except (SourceError, HistoryGone):
             return None
         return lost(schema, name) if own and self.was_view(schema, name) else None
+
+    def is_lost_view(self, schema: str, name: str) -> bool:
+        if not self.is_there(schema, name):
+            return False
+        folder = self.folder(schema, name)
+        unreadable = self.problem_of(folder.parent.name, folder.name, folder) is not None
+        lost = self.lost_definition(folder.parent.name, folder.name, folder) is not None
+        return lost or (unreadable and self.was_view(schema, name))
 
     def was_view(self, schema: str, name: str) -> bool:
         """Whether a table was a view, as far as its log tells. One elsewhere may be another warehouse's."""
@@ -224,6 +235,17 @@ class FolderCatalog(Catalog):
 
     def discard(self, folder: Path) -> None:
         discard(self.root, folder)
+
+
+def _was_refreshed(log: Log, newest: int, fingerprint: str) -> bool:
+    """Whether one of the newest commits is a refresh."""
+    key = (log.ref.place, newest, fingerprint)
+    if key not in _REFRESHED:
+        if len(_REFRESHED) > _MOST:
+            _REFRESHED.clear()
+        versions = range(newest, max(-1, newest - _LOOKED_BACK), -1)
+        _REFRESHED[key] = any(Progress.of(log.commit(version)) for version in versions)
+    return _REFRESHED[key]
 
 
 def lost(schema: str, name: str) -> DefinitionDamaged:

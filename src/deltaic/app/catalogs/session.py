@@ -18,7 +18,7 @@ from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import Catalog, is_plain, reader
 from deltaic.app.catalogs.folders import is_table
 from deltaic.app.catalogs.unfinished import litter_of, take_away
-from deltaic.errors import ExistsError, NameProblem, SourceError
+from deltaic.errors import DeltaicError, ExistsError, NameProblem, SourceError
 from deltaic.spark.metrics import normal_path
 from deltaic.store.log import Log, last_commit_with_marker
 from deltaic.store.table import TableRef, first_line, table_named
@@ -30,6 +30,8 @@ _log = logging.getLogger(__name__)
 BACKING = f"{RESERVED}mv_"
 _ABANDONED = 3600.0
 """Seconds after which a folder that nothing was written into is nobody's."""
+_LEFT = 24 * _ABANDONED
+"""The same of what was written for a commit: Spark may take long over one."""
 _PINNED = re.compile(r" VERSION AS OF (\d+)( WHERE `[^`]+`)?\s*$")
 
 
@@ -131,30 +133,35 @@ class SessionCatalog(Catalog):
         for schema, name in self.view_names():
             if not is_plain(schema, name):
                 continue
-            if self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
-                self.unpin(schema, name)
-            else:
-                self.register(schema, name)
-            self.sweep(schema, name)
+            try:
+                self.put_right(schema, name)
+            except (PySparkException, DeltaicError, OSError) as problem:  # it may be damaged, or others at work
+                _log.warning("%s.%s was not looked after: %s", schema, name, first_line(problem))
+
+    def put_right(self, schema: str, name: str) -> None:
+        if self.spark.catalog.tableExists(f"{quote(schema)}.{quote(name)}"):
+            self.unpin(schema, name)
+        else:
+            self.register(schema, name)
+        folder = self.place(schema, name)
+        for left in litter_of(folder) if folder is not None else ():
+            if _is_old(left, _LEFT):
+                take_away(left)
 
     def unpin(self, schema: str, name: str) -> None:
-        told = self.spark.sql(f"SHOW CREATE TABLE {reader(schema, name)[1]}").first()
-        pinned = _PINNED.search(str(told[0])) if told is not None else None
+        pinned = self.pinned_to(schema, name)
         if pinned is None:
             return
         own = last_commit_with_marker(Log(self.view_ref(schema, name), self.spark))
-        if own is not None and own.commit.version > int(pinned[1]):  # who held it has lost, or is done
+        # who held it has lost, or is done; or it is held anew
+        if own is not None and own.commit.version > pinned == self.pinned_to(schema, name):
             self.register(schema, name)
 
-    def sweep(self, schema: str, name: str) -> None:
-        """What was written into a view's folder for a commit that was never made."""
-        try:
-            path = self.view_ref(schema, name).path
-            for left in litter_of(Path(path)) if path is not None else ():
-                if _is_old(left):
-                    take_away(left)
-        except (OSError, SourceError) as problem:
-            _log.warning("what is left of %s.%s could not be taken away: %s", schema, name, first_line(problem))
+    def pinned_to(self, schema: str, name: str) -> int | None:
+        """The version that people see by the name, if that does not change."""
+        told = self.spark.sql(f"SHOW CREATE TABLE {reader(schema, name)[1]}").first()
+        found = _PINNED.search(str(told[0])) if told is not None else None
+        return None if found is None else int(found[1])
 
     @contextmanager
     def making(self, schema: str, name: str) -> Iterator[None]:
@@ -189,7 +196,7 @@ class SessionCatalog(Catalog):
         return Path(local) if local.startswith("/") else None
 
 
-def _is_old(folder: Path) -> bool:
+def _is_old(folder: Path, seconds: float = _ABANDONED) -> bool:
     """Whether nobody can be at work in there: what is younger may be another process's view that is being made."""
     newest = max((file.stat().st_mtime for file in folder.rglob("*")), default=folder.stat().st_mtime)
-    return time.time() - newest > _ABANDONED
+    return time.time() - newest > seconds

@@ -13,7 +13,7 @@ from deltaic.app.refresh.decide import Plan, Planner, makes_anew
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.run import Outcome, Run, timed
 from deltaic.app.refresh.shared import Shared
-from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, prune_passed
+from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, prune_passed, tried
 from deltaic.app.refresh.why_full import TABLE, recoverable
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
@@ -119,7 +119,8 @@ class Refresher:
             with timed(outcome.timings, "upkeep"):
                 self.look_after(plan.table, session, plan.progress)
                 if not makes_anew(plan.steps):
-                    self.engine.catalog.unpin(plan.definition.schema, plan.definition.name)
+                    own = plan.definition.schema, plan.definition.name
+                    tried(plan.definition.full_name, "its name", lambda: self.engine.catalog.unpin(*own))
         prune_passed(self.engine, plan.compiled.sources)
         return outcome
 

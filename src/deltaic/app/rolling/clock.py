@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -17,7 +18,7 @@ from deltaic.app.refresh.engine import Engine
 from deltaic.app.refresh.upkeep import Upkeep, tried
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.settings import Settings
-from deltaic.errors import ConfigurationError, SourceError, TimeError
+from deltaic.errors import ConfigurationError, HistoryGone, SourceError, TimeError
 from deltaic.spark.session import forked
 from deltaic.store.log import Log
 from deltaic.store.own_table import OwnTable
@@ -142,8 +143,9 @@ class Clock:
                 if state.table_id not in recorded or state.table_id in found or state.table_id in own:
                     continue
                 there = self.engine.source_log(key)
-                if there is not None and there[0].snapshot().table_id == state.table_id and state.is_of(there[0]):
-                    found[state.table_id] = (there[0], state.version)
+                with suppress(SourceError, HistoryGone):  # its log may have a gap
+                    if there and there[0].snapshot().table_id == state.table_id and state.is_of(there[0]):
+                        found[state.table_id] = (there[0], state.version)
         return found
 
     def time_meant(self, standing: Standing, as_of: AsOf) -> int:

@@ -149,7 +149,7 @@ class TableStatements:
         if not isinstance(self.catalog, LocalCatalog):
             return self.spark(sql)
         with self.engine.lock():
-            self.catalog.let_go_if_lost(schema, name)
+            self.catalog.let_go_if_lost(schema, name, linked=True)
             if statement.has_location:
                 result = self.engine.spark.sql(sql)
                 with suppress(SourceError):  # one that is not Delta's is in Spark's catalog only

@@ -53,7 +53,7 @@ class ViewStatements:
                 return
             if there is not None and not (statement.or_replace and there == "a materialized view"):
                 hint = "Use IF NOT EXISTS, or CREATE OR REPLACE for a materialized view."
-                if there != "a materialized view" and self.catalog.was_view(schema, name):
+                if there != "a materialized view" and self.catalog.is_lost_view(schema, name):
                     hint = _WAS_VIEW
                 raise ExistsError(f"{schema}.{name} is already {there}", hint=hint)
             self.catalog.check_seen(schema, name)
@@ -89,7 +89,7 @@ class ViewStatements:
             try:
                 schema, name = self.catalog.found(schema, name)
             except MissingError:
-                if not self.catalog.was_view(schema, name):  # a damaged one can be dropped
+                if not self.catalog.is_lost_view(schema, name):  # a damaged one can be dropped
                     if statement.if_exists:
                         return
                     raise

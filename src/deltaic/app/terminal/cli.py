@@ -200,9 +200,10 @@ def refresh(
 def _refreshed(
     wh: Warehouse, names: list[str], full: bool, as_of: int | str | None
 ) -> tuple[list[Report], list[DeltaicError]]:
-    """What was done, and of all views what could not be."""
+    """What was done, and what could not be."""
     from deltaic.app.pipeline.pipeline import Pipeline
     from deltaic.app.pipeline.progress_bar import progress_bar
+    from deltaic.errors import DeltaicError
 
     if not names:
         return Pipeline(wh.engine).refreshed(full=full)
@@ -211,7 +212,10 @@ def _refreshed(
     reports: list[Report] = []
     with progress_bar("refreshing", len(order), enabled=sys.stderr.isatty() and len(order) > 1) as advance:
         for name in order:
-            report = wh.refresh(name, full=full, as_of=as_of)
+            try:
+                report = wh.refresh(name, full=full, as_of=as_of)
+            except DeltaicError as problem:
+                return reports, [problem]
             assert not isinstance(report, list)
             reports.append(report)
             advance(report.view)

@@ -93,9 +93,11 @@ def _of_spark(error: Exception) -> Failure | None:
 @contextmanager
 def told(as_json: bool) -> Iterator[None]:
     """Runs a command so that whatever goes wrong in it ends the process as the help text says. With JSON the error is
-    all that stands on stderr: what is said of other views, the commands about these say too."""
+    all that stands on stderr."""
+    logger = logging.getLogger("deltaic")
+    before = logger.level
     if as_json:
-        logging.getLogger("deltaic").setLevel(logging.CRITICAL)
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
         sys.stdout.flush()
@@ -111,6 +113,8 @@ def told(as_json: bool) -> Iterator[None]:
             traceback.print_exc()
         print(failure.as_json() if as_json else failure.as_text(), file=sys.stderr)
         raise typer.Exit(failure.exit_code) from None
+    finally:
+        logger.setLevel(before)
 
 
 def leave_pipe() -> None:

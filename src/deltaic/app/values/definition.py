@@ -31,10 +31,9 @@ FORMAT = 4
 
 ESCAPED = "spark.sql.parser.escapedStringLiterals"
 """Views are not made under it: the texts that Deltaic writes into statements would be others."""
+RECORDED_IN_FORCE = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 RECORDED_SETTINGS = (
-    "spark.sql.session.timeZone",
-    "spark.sql.ansi.enabled",
-    "spark.sql.caseSensitive",
+    *RECORDED_IN_FORCE,
     "spark.sql.timestampType",
     "spark.sql.groupByOrdinal",
     "spark.sql.groupByAliases",
@@ -43,7 +42,8 @@ RECORDED_SETTINGS = (
     "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.decimalOperations.allowPrecisionLoss",
 )
-"""The session settings that decide what a query means; every refresh sets them as they were for the creator."""
+"""The session settings that decide what a query means; every refresh sets them as they were for the creator. The first
+are recorded though nobody set them: the default time zone is the machine's."""
 _RECORDED_IF_SET = (
     "spark.sql.ansi.",
     "spark.sql.charAsVarchar",
@@ -195,10 +195,9 @@ def definition_in(properties: Mapping[str, str], schema: str, name: str) -> Defi
 
 
 def recorded_settings(spark: SparkSession) -> dict[str, str]:
-    """The session's settings that belong to a view's meaning: some as they are in force, though nobody set them, since
-    the default time zone is the machine's and others may be another Spark's; the rest where they are set."""
+    """The session's settings that belong to a view's meaning."""
     set_too = {key: value for key, value in spark.conf.getAll.items() if is_recorded(key)}
-    in_force = {key: spark.conf.get(key) for key in RECORDED_SETTINGS}
+    in_force = {key: spark.conf.get(key) for key in RECORDED_IN_FORCE}
     return {key: value for key, value in in_force.items() if value is not None} | set_too
 
 
