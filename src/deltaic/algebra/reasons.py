@@ -73,3 +73,7 @@ class NotLowered(Exception):
     def __init__(self, reason: Reason) -> None:
         self.reason = reason
         super().__init__(str(reason))
+
+
+class NotResolved(NotLowered):
+    """A name that is none here, or one that only Spark resolves."""

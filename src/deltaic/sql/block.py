@@ -12,7 +12,7 @@ from sqlglot.tokenizer_core import TokenType
 from deltaic.algebra.expr import Expr, col, join_parts
 from deltaic.algebra.nodes import Aggregate, Field, Item, Node, Project, Window
 from deltaic.algebra.quoting import quote
-from deltaic.algebra.reasons import Code, NotLowered, Reason, too_large
+from deltaic.algebra.reasons import Code, NotLowered, NotResolved, Reason, too_large
 from deltaic.algebra.recursion import Component
 from deltaic.algebra.trees import keep
 from deltaic.errors import Position
@@ -202,9 +202,9 @@ class Block:
         if found is None:
             alias = self.aliases.get(names[0].lower())
             if alias is None:
-                what = f"{'.'.join(names)} is a name that only Spark resolves"
-                hint = "An alias of the same SELECT is one, beside an aggregate: put it into a derived table."
-                self.context.refuse(Code.UNSUPPORTED_SYNTAX, what, start, hint)
+                what = f"{'.'.join(names)} is no column of what is read here"
+                hint = "If it is an alias of the same SELECT, beside an aggregate: put it into a derived table."
+                raise NotResolved(Reason(Code.UNSUPPORTED_SYNTAX, what, self.text.position(start), hint))
             return (start, stops[0] + 1), alias
         if found.level > 1:
             self.context.refuse(Code.CORRELATED_SUBQUERY, f"{'.'.join(names)} belongs to a query two levels out", start)

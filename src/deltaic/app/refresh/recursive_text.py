@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from deltaic.algebra.nodes import Node
 from deltaic.algebra.quoting import quote
-from deltaic.algebra.reasons import Code, NotLowered, Reason
+from deltaic.algebra.reasons import Code, NotLowered, NotResolved, Reason
 from deltaic.algebra.recursion import Component, Predicate, as_predicate, column
 from deltaic.delta.dred import Of, relation_of
 from deltaic.errors import NameProblem, UnsupportedError
@@ -57,11 +57,13 @@ def find_recursion(tree: exp.Expr, text: Text, catalog: Catalog) -> Recursive:
         return Recursive()
     try:
         lowered = lower(tree, text, catalog)
+    except NotResolved as refusal:
+        raise NameProblem(refusal.reason.detail, at=refusal.reason.at, hint=refusal.reason.hint) from None
     except NotLowered as refusal:
         reason = refusal.reason
         if reason.code is Code.RECURSION:
             return Recursive()
-        if reason.code is Code.SEMANTICS or reason.detail.endswith("was not resolved"):
+        if reason.code is Code.SEMANTICS:
             raise NameProblem(reason.detail, at=reason.at) from None
         what = f"a recursive query must be one that Deltaic can take apart, and this is not one: {reason.detail}"
         raise UnsupportedError(what, at=reason.at, hint=reason.hint) from None
