@@ -24,6 +24,8 @@ from deltaic.store.progress import Progress
 
 _LOOKED_BACK = 20
 _FIRST = "first"
+PATIENCE = 10.0
+"""Seconds that a refresh over few rows may be priced at: beyond it is Spark that plans a large delta."""
 COLD = 2.0
 """What creating a view takes longer than recomputing it: nothing of it is compiled yet, in Spark or in Java."""
 
@@ -53,12 +55,13 @@ class Choice:
         return {"prices": raw, "predicted": {name: round(value, 3) for name, value in self.seconds.items()}}
 
     def why_full(self, definition: Definition, reads: Mapping[str, SourceRead], settings: Settings) -> Reason | None:
-        """Why a view that may be recomputed had better be; a small one is not: nothing is to be saved."""
+        """Why a view that may be recomputed had better be; a small one is not if that takes no time either way."""
         rows = [read.rows for read in reads.values()]
         if definition.policy is not Policy.AUTO or definition.technique != "auto" or None in rows:
             return None
         incremental, full = self.seconds[self.technique], self.seconds["recompute"]
-        if sum(count or 0 for count in rows) < settings.full_rows or full * settings.full_advantage >= incremental:
+        small = sum(count or 0 for count in rows) < settings.full_rows and self.incremental.seconds <= PATIENCE
+        if small or full * settings.full_advantage >= incremental:
             return None
         changed = sum(read.change_rows or 0 for read in reads.values() if read.changed)
         return Reason(

@@ -21,7 +21,7 @@ class Settings:
     """Each field is a setting: `full_rows` is `spark.deltaic.fullRows`."""
 
     full_rows: int = 100_000
-    """A view whose sources have fewer rows together is not recomputed for what it costs to keep."""
+    """A view whose sources have fewer rows together is not recomputed for what it costs to keep, if that is seconds."""
     full_advantage: float = 1.2
     """A view is recomputed if that is predicted to be more than this many times faster; a large number forbids it."""
     compact_files: int = 50
