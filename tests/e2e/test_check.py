@@ -12,8 +12,10 @@ from deltaic import Check, Repair, Warehouse
 from deltaic.algebra.nodes import WEIGHT
 from deltaic.app.catalogs.folders import set_aside
 from deltaic.app.catalogs.local import LocalCatalog
+from deltaic.app.terminal.failure import failure_of
 from deltaic.app.values.definition import PROPERTY
 from deltaic.errors import DefinitionDamaged, ExistsError, MissingError, UnsupportedError
+from deltaic.spark.telling import FILE_GONE
 from deltaic.store import log_readers
 from tests.e2e.conftest import report_of, rows
 
@@ -128,6 +130,33 @@ def test_damage_is_found_and_repaired(wh: Warehouse, names: Sequence[str]) -> No
         wh.sql(f"INSERT INTO s VALUES ({number + 10}, 1, 'r', 0.25, 0.5)")
         assert report_of(wh, "v").mode == "incremental", name
     assert wh.repair("v").action == "none"
+
+
+@pytest.mark.local
+def test_files_that_are_cut_off(wh: Warehouse) -> None:
+    """Others are checked all the same; a refresh computes anew; views above go on."""
+    wh.script(SETUP)
+    above = "SELECT n, count(*) AS m FROM by_k GROUP BY n"
+    for name, query in {"by_k": BY_K, "same": BY_K, "above": above}.items():
+        wh.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    for file in (file for name in ("by_k", "same") for file in data_files(wh, name)):
+        file.write_bytes(file.read_bytes()[:10])
+    found = wh.check()
+    assert isinstance(found, list)
+    verdicts = {one.view: one.verdict for one in found}
+    assert verdicts == {"default.by_k": "damaged", "default.same": "damaged", "default.above": "uncertain"}
+    wh.script(CHANGE)
+    assert report_of(wh, "same").reasons[0].startswith("HISTORY_GONE")
+    assert wh.repair("by_k").action == "recomputed"
+    assert check(wh, "above").verdict == "uncertain"
+    assert report_of(wh, "above").reasons[0].startswith("HISTORY_GONE")
+    assert check(wh, "above").right
+    for file in (folder(wh, "same").parent / "s").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(Exception, match="FAILED_READ_FILE") as raised:
+        wh.sql("SELECT * FROM s").collect()
+    assert "FAILED_READ_FILE" in failure_of(raised.value).message
+    assert check(wh, "same").hint == FILE_GONE
 
 
 def test_rows_that_differ_are_shown(wh: Warehouse) -> None:

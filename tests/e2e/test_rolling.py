@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import deltaic
-from deltaic import Warehouse
+from deltaic import Report, Warehouse
 from deltaic.app.pipeline.service import Service
 from deltaic.app.rolling.clock import Clock
 from deltaic.app.rolling.kept import KeptDelta
@@ -243,6 +243,13 @@ def test_a_kept_delta_begins_anew(wh: Warehouse) -> None:
     wh.propagate("joined")
     wh.apply("joined")
     recorded.check("joined", max(recorded.wanted))
+    for query in (f"{VIEWS['joined']} WHERE v > 2", "SELECT r.k, v, w FROM r LEFT JOIN s ON r.k = s.k"):
+        wh.sql(f"ALTER MATERIALIZED VIEW joined AS {query}")
+        now = datetime.now()
+        assert difference(rows(wh, query), [tuple(row) for row in wh.table("joined", as_of=now).collect()]) is None
+        told = wh.refresh("joined", as_of=now)
+        assert isinstance(told, Report)
+        assert told.mode == "noop"
     wh.sql("DROP MATERIALIZED VIEW joined")
     wh.sql(f"CREATE MATERIALIZED VIEW joined AS {VIEWS['joined']}")
     with pytest.raises(TimeError, match="no kept delta"):

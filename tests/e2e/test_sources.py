@@ -16,7 +16,7 @@ from deltaic.app.pipeline.pipeline import Pipeline
 from deltaic.app.refresh.compile import Compiled
 from deltaic.app.refresh.engine import Engine
 from deltaic.app.values.definition import Definition
-from deltaic.errors import HistoryGone, NotIncremental, UnsupportedError
+from deltaic.errors import HistoryGone, NameProblem, NotIncremental, UnsupportedError
 from tests.e2e.conftest import Keep, Kept, report_of, rows
 from tests.e2e.misfortunes import vacuumed
 
@@ -281,6 +281,20 @@ def test_views_over_views(wh: Warehouse) -> None:
         assert {r.mode for r in reports} == {"incremental"}
         low.check()
         high.check()
+
+
+def test_a_view_is_read_by_its_name_only(wh: Warehouse) -> None:
+    """By its folder nobody would know that it is refreshed first, nor which of its rows are shown."""
+    wh.script("CREATE TABLE r (k INT, v INT); INSERT INTO r VALUES (1, 1), (2, 2)")
+    wh.sql("CREATE MATERIALIZED VIEW base AS SELECT k, sum(v) AS t FROM r GROUP BY k HAVING count(*) > 1")
+    ref = wh.engine.view_table(wh.definition("base")).ref
+    for statement in ("CREATE MATERIALIZED VIEW over", "ALTER MATERIALIZED VIEW base"):
+        with pytest.raises(NameProblem, match=r"is the table of the materialized view default\.base"):
+            wh.sql(f"{statement} AS SELECT k, t FROM delta.`{ref.path}/`")
+    if isinstance(wh.engine.catalog, SessionCatalog):
+        with pytest.raises(NameProblem, match=r"is the table of the materialized view default\.base"):
+            wh.sql(f"CREATE MATERIALIZED VIEW over AS SELECT k, t FROM {ref.relation}")
+    assert [view["view"] for view in wh.views()] == ["default.base"]
 
 
 @pytest.mark.long

@@ -17,13 +17,18 @@ _WRAPPERS = ("TASK_WRITE_FAILED", "Job aborted", "Exception thrown in awaitResul
 _NOISE = re.compile(r"\s*(?:SQLSTATE: \w+|\(?line \d+,? pos \d+\)?;?)\s*")
 
 _FILE = re.compile(r"FILE_NOT_EXIST|FileNotFoundException|DELTA_FILE_NOT_FOUND|Object at location .* not found")
+FILE_GONE = "A file that the newest version of a table needs is gone: RESTORE that table, or bring the file back."
 _VALUE = re.compile(
     r"SQLSTATE: 2[12]\w{3}|ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE|DIVIDE_BY_ZERO|CAST_INVALID_INPUT"
     r"|CAST_OVERFLOW|CANNOT_PARSE|SCALAR_SUBQUERY_TOO_MANY_ROWS|USER_RAISED_EXCEPTION|MAP_KEY_DOES_NOT_EXIST"
 )
 """The standard's classes of errors of data and of cardinality; by name, where a page is cut before its state."""
 _HINTS = (
-    (_FILE, "A file that the newest version of a table needs is gone: RESTORE that table, or bring the file back."),
+    (_FILE, FILE_GONE),
+    (
+        re.compile("is not a Parquet file|ChecksumException|Parquet error: "),
+        "A file of a table is damaged: RESTORE that table, or bring the file back.",
+    ),
     (
         re.compile("SCALAR_SUBQUERY_TOO_MANY_ROWS"),
         "A subquery that stands for one value has several rows now: change those, or the query (an aggregate in it).",
@@ -48,7 +53,7 @@ def told_of(view: str) -> Iterator[None]:
     except DeltaicError:
         raise
     except Exception as error:  # classic, Connect and delta-rs raise from different class trees
-        if not _is_of_others(error):
+        if not is_of_others(error):
             raise
         raise compute_error(error, view) from error
 
@@ -82,10 +87,11 @@ def _plain(line: str) -> str:
     return _NOISE.sub(" ", line).strip().rstrip(";")
 
 
-def _is_of_others(error: Exception) -> bool:
+def is_of_others(error: Exception) -> bool:
+    """Whether Spark, Delta, delta-rs or Arrow threw it: what their parts throw, delta-rs gives no class of its own."""
     from deltalake.exceptions import DeltaError
     from py4j.protocol import Py4JError
     from pyarrow import ArrowException
     from pyspark.errors import PySparkException
 
-    return isinstance(error, PySparkException | Py4JError | DeltaError | ArrowException)
+    return isinstance(error, PySparkException | Py4JError | DeltaError | ArrowException) or type(error) is Exception

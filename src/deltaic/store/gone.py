@@ -1,4 +1,5 @@
-"""What errors of Spark, Delta and delta-rs say that something is not there any more. They share no class."""
+"""What errors of Spark, Delta, delta-rs and Arrow say that something is not there any more, or is no file of theirs any
+more. They share no class."""
 
 from __future__ import annotations
 
@@ -31,16 +32,39 @@ _GONE = re.compile(
 )
 
 
+_DAMAGED = re.compile(
+    "|".join(
+        (
+            "is not a Parquet file",
+            "org.apache.hadoop.fs.ChecksumException",
+            "can not read class org.apache.parquet",
+            "org.apache.parquet.(?:io.ParquetDecodingException|hadoop.BadConfigurationException)",
+            "Parquet error: ",  # delta-rs
+            "Parquet (?:magic bytes not found|file size is)",  # Arrow
+            "Couldn't deserialize thrift",
+        )
+    )
+)
+
+
 def is_history_gone(error: BaseException) -> bool:
     """Whether a read failed because versions or files of the past are no longer there."""
+    return any(isinstance(one, HistoryGone) or _GONE.search(str(one)) for one in _chain(error))
+
+
+def is_damaged(error: BaseException) -> bool:
+    """Whether a read failed because a file is there, and is not what was written."""
+    return any(_DAMAGED.search(str(one)) for one in _chain(error))
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An error and what it came of."""
     chain: list[BaseException] = []
     seen: BaseException | None = error
     while seen is not None and seen not in chain:
-        if isinstance(seen, HistoryGone) or _GONE.search(str(seen)):
-            return True
         chain.append(seen)
         seen = seen.__cause__ or seen.__context__
-    return False
+    return chain
 
 
 def is_nothing_there(error: BaseException) -> bool:

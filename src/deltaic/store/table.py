@@ -175,7 +175,8 @@ def describe_detail(spark: SparkSession, name: str, relation: str) -> dict[str, 
 
 def first_line(told: object) -> str:
     """Of an error or its text, what says what is wrong: Spark goes on for a page."""
-    told = getattr(told, "java_exception", told)  # py4j only says that a call failed
+    if isinstance(told, Exception):
+        told = getattr(told, "java_exception", told)  # py4j only says that a call failed
     return str(told).strip().split("\n", 1)[0].rstrip()
 
 

@@ -12,8 +12,6 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
-
 from deltaic.algebra.nodes import RESERVED, Apply
 from deltaic.algebra.reasons import Code, Reason
 from deltaic.algebra.trees import walk
@@ -29,8 +27,9 @@ from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import DAMAGED, ROWS_SHOWN, UNCERTAIN, Check
 from deltaic.errors import ConfigurationError, DeltaicError, HistoryGone, SourceError, UnsupportedError
 from deltaic.spark.session import spare_subqueries
+from deltaic.spark.telling import FILE_GONE, is_of_others
 from deltaic.store.damage import damaged_files
-from deltaic.store.gone import is_history_gone
+from deltaic.store.gone import is_damaged, is_history_gone
 from deltaic.store.own_table import OwnTable
 from deltaic.store.progress import Progress
 from deltaic.store.table import first_line
@@ -112,9 +111,10 @@ class Checker:
         except DeltaicError:
             raise
         except Exception as error:  # classic and Connect sessions raise from different class trees
-            if not isinstance(error, PySparkException) and not is_history_gone(error):
+            if not is_of_others(error) and not is_history_gone(error) and not is_damaged(error):
                 raise
-            raise self.explained(error, past) from error
+            is_now = all(count == 0 for count in found.commits_behind.values())
+            raise self.explained(error, past, is_now) from error
 
     @contextmanager
     def session_for(self, past: Past) -> Iterator[SparkSession]:
@@ -129,13 +129,16 @@ class Checker:
                 with evaluated(session, compiled, reads, by_spark=True):
                     yield session
 
-    def explained(self, error: Exception, past: Past) -> DeltaicError:
-        """Why the two could not be compared: it may be the view that cannot be read, or the past of its sources."""
+    def explained(self, error: Exception, past: Past, is_now: bool) -> DeltaicError:
+        """Why the two could not be compared: it may be the view that cannot be read, or the past of its sources; or, if
+        the view `is_now` where they are, they themselves."""
         try:
             rows = self.engine.spark.sql(f"SELECT * FROM {past.table.ref.as_of(past.version)}")
             rows.write.format("noop").mode("overwrite").save()
         except Exception as own:
             return _Damaged(f"its table cannot be read: {first_line(own)}")
+        if is_history_gone(error) and is_now:
+            return SourceError("its sources cannot be read as they are now", hint=FILE_GONE)
         if is_history_gone(error):
             return HistoryGone(
                 "the versions of its sources that it was made of can no longer be read: they were vacuumed",

@@ -262,8 +262,9 @@ def judge_view(facts: ViewFacts) -> list[Finding]:
     found = []
     gone = [key for key, count in facts.behind.items() if count is None]
     if gone:
-        do = "Make the table again, ALTER the view, or DROP it."
-        found.append(Finding(ERROR, "view", f"{facts.name}: its source {', '.join(gone)} is gone", do))
+        do = "Make the table again, or repair it; or ALTER the view, or DROP it."
+        what = f"{facts.name}: its source {', '.join(gone)} is gone or cannot be read"
+        found.append(Finding(ERROR, "view", what, do))
     late = {key: count for key, count in facts.behind.items() if count}
     if late:
         told = ", ".join(f"{key} {count:,}" for key, count in late.items())

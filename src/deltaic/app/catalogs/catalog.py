@@ -73,6 +73,15 @@ class Catalog(ABC):
     def view_ref(self, schema: str, name: str) -> TableRef:
         """The table of a view, there or not."""
 
+    def view_at(self, ref: TableRef) -> tuple[str, str] | None:
+        """The view that a table is of, whatever name that is reached by."""
+        place = os.path.realpath(ref.path) if ref.path else ref.place
+        for own in self.view_names():
+            table = self.view_ref(*own)
+            if place == (os.path.realpath(table.path) if table.path else table.place):
+                return own
+        return None
+
     @abstractmethod
     def table_ref(self, schema: str, name: str) -> TableRef | None:
         """A table that is no view; None if there is none. A source that is not Delta is refused."""

@@ -11,9 +11,8 @@ from deltaic.algebra.nodes import Field
 from deltaic.algebra.quoting import quote
 from deltaic.app.catalogs.catalog import Catalog, path_source
 from deltaic.app.catalogs.live import LiveTable
-from deltaic.errors import (
-    SourceError,
-)
+from deltaic.app.values.definition import PROPERTY
+from deltaic.errors import NameProblem, SourceError
 from deltaic.spark.analyzer import Analyzer, fields_of
 from deltaic.sql.scope import SourceInfo
 from deltaic.store.log import Log
@@ -95,10 +94,22 @@ class SourceCatalog:
         live: LiveTable | None = None,
     ) -> Source:
         if key not in self.sources:
-            form = form_of(Log(ref, self.analyzer.spark))
+            log = Log(ref, self.analyzer.spark)
+            if not is_view and PROPERTY in log.snapshot().properties:
+                self._check_no_view(key, ref)
+            form = form_of(log)
             schema = self.analyzer.schema(f"SELECT * FROM {relation}")
             self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique, live, form)
         return self.sources[key]
+
+    def _check_no_view(self, key: str, ref: TableRef) -> None:
+        """A view of this catalog by its own name only: else nobody would know that it is to be refreshed first, and
+        rows would be read that it does not show."""
+        view = self.catalog.view_at(ref)
+        if view is not None:
+            raise NameProblem(
+                f"{key} is the table of the materialized view {'.'.join(view)}", hint="Read it by its name."
+            )
 
     def table(self, parts: tuple[str, ...]) -> SourceInfo | None:
         found = self.source(parts)

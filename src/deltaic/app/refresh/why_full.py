@@ -13,7 +13,7 @@ from deltaic.plan.rounds import OverDeleted
 from deltaic.spark.analyzer import is_too_deep
 from deltaic.spark.telling import is_of_values
 from deltaic.sql.statements import Policy
-from deltaic.store.gone import is_history_gone
+from deltaic.store.gone import is_damaged, is_history_gone
 from deltaic.store.log import Log, OwnCommit
 from deltaic.store.progress import Progress, SourceState
 from deltaic.store.rs import is_not_text
@@ -72,7 +72,7 @@ def source_reasons(source: Source, before: SourceState | None, now: Snapshot, us
 
 def recoverable(error: Exception) -> Reason | None:
     """An error that closes the incremental way but not the full one."""
-    if is_history_gone(error):
+    if is_history_gone(error) or is_damaged(error):
         return Reason(Code.HISTORY_GONE, "a past state that the refresh needs can no longer be read")
     if is_too_deep(error):
         return too_large("Spark has not enough stack for its delta")

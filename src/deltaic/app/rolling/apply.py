@@ -14,7 +14,7 @@ from deltaic.app.refresh.run import timed
 from deltaic.app.refresh.upkeep import Upkeep, is_vacuumed_by, tried
 from deltaic.app.refresh.why_full import view_reasons
 from deltaic.app.rolling.clock import AsOf, Clock, Standing
-from deltaic.app.rolling.kept import Kept, KeptDelta, body_for
+from deltaic.app.rolling.kept import Kept, KeptDelta, body_for, kept_body
 from deltaic.app.values.definition import Definition
 from deltaic.app.values.report import Report
 from deltaic.app.values.settings import Settings
@@ -46,8 +46,9 @@ class Applier:
 
     def reaches(self, standing: Standing, at: int) -> bool:
         """Whether the kept delta goes from where the view is to a time."""
-        kept = KeptDelta(self.engine, self.definition).now()
-        if kept is None or not kept.goes_from(standing.view_time) or at > standing.still(kept.mark):
+        body = kept_body(self.planner.compiled(self.definition))
+        kept = None if isinstance(body, str) else KeptDelta(self.engine, self.definition).of(body, standing)
+        if kept is None or at > standing.still(kept.mark):
             return False
         return self.edit_of(*self.planner.looked_at(self.definition)) is None
 

@@ -83,15 +83,22 @@ def digest_of(body: Body) -> str:
     return hashlib.sha256(body.text.encode()).hexdigest()[:16]
 
 
+def kept_body(compiled: Compiled) -> Body | str:
+    """What of a view has a timed delta, or why nothing has."""
+    if isinstance(compiled.way, Reason):
+        return str(compiled.way)
+    body = body_of(compiled.way)
+    if isinstance(body, str):
+        return body
+    kinds = [f.type for f in body.columns if not is_groupable(f.type) or not is_storable(f.type)]
+    return f"a value of type {kinds[0]} would have to be kept, and cannot be compared or stored" if kinds else body
+
+
 def body_for(definition: Definition, compiled: Compiled) -> Body:
-    """What of a view has a timed delta; refused with the reason if nothing has."""
-    why = str(compiled.way) if isinstance(compiled.way, Reason) else ""
-    body = body_of(compiled.way) if not isinstance(compiled.way, Reason) else why
+    """The same, refused with the reason."""
+    body = kept_body(compiled)
     if isinstance(body, Body):
-        kinds = [f.type for f in body.columns if not is_groupable(f.type) or not is_storable(f.type)]
-        if not kinds:
-            return body
-        body = f"a value of type {kinds[0]} would have to be kept, and cannot be compared or stored"
+        return body
     raise NotIncremental(
         f"{definition.full_name} has no kept delta: {body}",
         hint="It is refreshed as ever, to any time too; propagate and apply are not for it.",

@@ -80,7 +80,7 @@ def _of_spark(error: Exception) -> Failure | None:
     from deltaic.store.table import first_line
 
     if isinstance(error, Py4JJavaError):
-        return Failure("SPARK", first_line(error.java_exception) or _SILENT)
+        return Failure("SPARK", first_line(error) or _SILENT)
     if not isinstance(error, PySparkException):
         return None
     text = first_line(error.getMessage() or error) or _SILENT
