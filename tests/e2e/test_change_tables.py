@@ -404,6 +404,23 @@ def test_groups_that_having_hides(wh: Warehouse) -> None:
     assert len(rows(wh, "SELECT * FROM large")) == 2
 
 
+def test_what_having_guards_against(wh: Warehouse) -> None:
+    """Nothing is computed of groups that are stored and not shown; nor of rows that an outer join might have padded."""
+    wh.script("""CREATE TABLE t (k INT, a INT, b INT); INSERT INTO t VALUES (1, 10, 2), (1, 4, 1), (2, 3, 1), (3, 1, 0);
+      CREATE TABLE r (k INT, v DOUBLE, w DOUBLE); INSERT INTO r VALUES (1, 1.5, 2), (2, 2.5, 5), (3, 1, 1)""")
+    sums = "SELECT k, sum(a) AS s, sum(b) AS n FROM t GROUP BY k HAVING sum(b) <> 0"
+    guarded = [
+        Kept(wh, "ratio", f"SELECT k, s / n AS r FROM ({sums})"),
+        Kept(wh, "nested", f"SELECT k FROM ({sums}) WHERE 10 / n > 2"),
+    ]
+    divided = "SELECT t.a, sum(r.v / (10 / coalesce(r.w, 0))) AS s FROM t LEFT JOIN r ON t.k = r.k GROUP BY t.a"
+    kept = [*guarded, Kept(wh, "divided", divided)]
+    for change in ("INSERT INTO t VALUES (2, 3, -1)", "INSERT INTO t VALUES (3, 2, 4)", "DELETE FROM t WHERE b < 0"):
+        wh.sql(change)
+        for view in kept:
+            view.refresh()
+
+
 @pytest.mark.long
 def test_pinned_techniques(wh: Warehouse) -> None:
     wh.sql("CREATE TABLE t (k INT, i INT) TBLPROPERTIES (delta.enableChangeDataFeed = false)")

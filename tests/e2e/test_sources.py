@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import deltaic
 from deltaic import Warehouse
 from deltaic.app.catalogs.session import SessionCatalog
 from deltaic.app.pipeline.pipeline import Pipeline
@@ -295,6 +296,16 @@ def test_a_view_is_read_by_its_name_only(wh: Warehouse) -> None:
         with pytest.raises(NameProblem, match=r"is the table of the materialized view default\.base"):
             wh.sql(f"CREATE MATERIALIZED VIEW over AS SELECT k, t FROM {ref.relation}")
     assert [view["view"] for view in wh.views()] == ["default.base"]
+
+
+@pytest.mark.local
+def test_another_warehouse_s_view_is_no_table(wh: Warehouse, tmp_path: Path) -> None:
+    wh.script("CREATE TABLE r (k INT, v INT); INSERT INTO r VALUES (1, 1), (2, 2)")
+    wh.sql("CREATE MATERIALIZED VIEW base AS SELECT k, sum(v) AS t FROM r GROUP BY k HAVING count(*) > 1")
+    folder = wh.engine.view_table(wh.definition("base")).ref.path
+    wh.close()
+    with deltaic.open(tmp_path / "other") as other, pytest.raises(NameProblem, match="rows that are not shown"):
+        other.sql(f"CREATE MATERIALIZED VIEW over AS SELECT k, t FROM delta.`{folder}`")
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from deltaic import Warehouse
 from deltaic.app.catalogs.local import LocalCatalog
 from deltaic.app.catalogs.unfinished import write_whole
 from deltaic.errors import (
+    ComputeError,
     ConfigurationError,
     DeltaicError,
     DependencyError,
@@ -41,6 +42,7 @@ BAD: list[tuple[str, type[DeltaicError], str]] = [
     ("CREATE MATERIALIZED VIEW w AS SELECT a AS __deltaic_x FROM t", NameProblem, "Deltaic's own"),
     ("CREATE MATERIALIZED VIEW w AS DELETE FROM t", ParseError, "a query is expected"),
     ("CREATE MATERIALIZED VIEW w AS SELECT a FROM t WHERE", DeltaicError, "line 1"),
+    ("CREATE MATERIALIZED VIEW w AS SELECT a, unix_timestamp('now') AS z FROM t", ComputeError, "CANNOT_PARSE"),
     ("CREATE MATERIALIZED VIEW w AS SELECT NULL AS n", TypeNotStorable, "void"),
     ("CREATE MATERIALIZED VIEW w AS SELECT INTERVAL 1 DAY AS i", TypeNotStorable, "interval"),
     ("CREATE MATERIALIZED VIEW w AS SELECT * FROM plain", SourceError, "not a Delta table"),

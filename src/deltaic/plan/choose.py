@@ -281,7 +281,10 @@ def _cannot_be_netted(found: KeptAggregate) -> bool:
 
 
 def _unfiltered(query: Project, top: Aggregate) -> tuple[Project, Expr]:
-    """The query without its filters above the aggregate, and when a row passes them: all groups are kept."""
+    """The query without its filters above the aggregate, and when a row passes them: all groups are kept.
+
+    Of those that do not pass nothing else is computed, nor looked at by the filters above: HAVING sum(b) <> 0 may stand
+    there for a division by it."""
     items, passes = query.items, list[Expr]()
     node = query.input
     while node is not top:
@@ -292,9 +295,13 @@ def _unfiltered(query: Project, top: Aggregate) -> tuple[Project, Expr]:
         elif isinstance(node, Filter):
             passes.append(node.predicate)
         node = node.inputs[0]
-    every = conjunction(*passes)
+    every = conjunction(*(join_parts("coalesce(", one, ", FALSE)") for one in reversed(passes)))
     assert every is not None
-    return Project(top, items), join_parts("coalesce(", every, ", FALSE)")
+    return Project(top, tuple(replace(item, expr=_only_where(every, item.expr)) for item in items)), every
+
+
+def _only_where(condition: Expr, expr: Expr) -> Expr:
+    return expr if expr.column is not None else join_parts("CASE WHEN ", condition, " THEN ", expr, " END")
 
 
 def _filters_groups_only(query: Node, top: Aggregate) -> bool:

@@ -1,7 +1,8 @@
 """Other columns over the same rows: a view whose new columns follow from those it stores.
 
 The law: where old = project(p, E) and new = project(q, E), and every expression of q is one of p, or is over columns
-that p hands through, new = project(q over p, old). So the view's own rows are read, and its sources are not.
+that p hands through, new = project(q over p, old). So the view's own rows are read, and its sources are not. Values
+that are equal and not the same (0.0 and -0.0) are none that p hands through: the view may hold either.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from deltaic.algebra.nodes import Aggregate, Item, Node, Project, Scan, ScanColu
 from deltaic.algebra.prune import prune
 from deltaic.algebra.simplify import simplify
 from deltaic.algebra.trees import walk
+from deltaic.algebra.types import is_exact_key
 from deltaic.plan.branches import taken_apart
 from deltaic.plan.maintain import VIEW, Maintenance, Way
 from deltaic.plan.recursion import placed
@@ -75,7 +77,7 @@ def _branch_over(old: Node, new: Node) -> dict[str, Expr] | None:
         here = expr.substitute({own: col(other) for own, other in same.items()})
         if here in whole:
             found[name] = col(whole[here])
-        elif here.columns <= set(passed):
+        elif here.columns <= set(passed) and all(is_exact_key(was.fields[name].type) for name in here.columns):
             found[name] = here.substitute(passed)
         else:
             return None

@@ -15,6 +15,7 @@ from deltaic.algebra.nodes import Field
 from deltaic.algebra.quoting import quote
 from deltaic.algebra.reasons import PARTS, NotLowered, too_large
 from deltaic.errors import DeltaicError, NameProblem, ParseError, Position, UnsupportedError
+from deltaic.spark.telling import told_of
 from deltaic.sql.parse import Text
 
 if TYPE_CHECKING:
@@ -83,9 +84,14 @@ class Analyzer:
 
     def table_read(self, query: str) -> str | None:
         """A table, or whatever else is stored, that a query reads; None if it only computes."""
-        plan = str(self.spark.sql(f"EXPLAIN EXTENDED {_AROUND}{query}\n)").collect()[0][0])
+        whole = f"{_AROUND}{query}\n)"
+        plan = str(self.spark.sql(f"EXPLAIN EXTENDED {whole}").collect()[0][0])
         analyzed = plan.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
         nodes = [(len(found[1]), found[2]) for found in _NODE.finditer(analyzed)]
+        if not nodes:  # Spark cannot plan it, and here it does not say why
+            with told_of("the query"):
+                self.spark.sql(whole).collect()
+            return "something that its plan does not tell"
         for (depth, node), (below, _) in zip(nodes, [*nodes[1:], (0, "")], strict=True):
             if below <= depth and not node.startswith(_COMPUTED):
                 told = _OF_TABLE.match(node)

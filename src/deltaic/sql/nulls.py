@@ -53,12 +53,13 @@ def _is_null(node: exp.Expr | None, nulls: frozenset[str]) -> bool:
         case _ if isinstance(node, _ONE):
             return _is_null(node.this, nulls)
         case _ if isinstance(node, _TWO):
-            # Spark looks at the left side first, and at the right one only if that is not NULL
-            return _is_null(node.left, nulls) or (not _looks(node.left, nulls) and _is_null(node.right, nulls))
+            # which side Spark looks at first depends on the operator, and on what else the query computes
+            sides = (node.left, node.right)
+            return all(_is_harmless(side, nulls) for side in sides) and any(_is_null(s, nulls) for s in sides)
         case exp.Between():
-            return _is_null(node.this, nulls)
+            return _is_null(node.this, nulls) and all(_is_harmless(node.args[end], nulls) for end in ("low", "high"))
         case exp.In() if node.args.get("query") is None:
-            return _is_null(node.this, nulls)
+            return _is_null(node.this, nulls) and all(_is_harmless(one, nulls) for one in node.expressions)
     return False
 
 
@@ -78,7 +79,15 @@ def _is_not_true(node: exp.Expr, nulls: frozenset[str]) -> bool:
 
 def _is_harmless(node: exp.Expr, nulls: frozenset[str]) -> bool:
     """Whether NULLs in these columns cannot make it raise an error."""
-    return not _looks(node, nulls) or _is_not_true(node, nulls)
+    return not _looks(node, nulls) or _is_not_true(node, nulls) or _is_default(node, nulls)
+
+
+def _is_default(node: exp.Expr, nulls: frozenset[str]) -> bool:
+    """Such a column, or a number in its place; a text might have to be cast."""
+    if not isinstance(node, exp.Coalesce):
+        return False
+    parts = (node.this, *node.expressions)
+    return all(_is_null(part, nulls) or (isinstance(part, exp.Literal) and not part.is_string) for part in parts)
 
 
 def _looks(node: exp.Expr, nulls: frozenset[str]) -> bool:

@@ -95,20 +95,28 @@ class SourceCatalog:
     ) -> Source:
         if key not in self.sources:
             log = Log(ref, self.analyzer.spark)
-            if not is_view and PROPERTY in log.snapshot().properties:
-                self._check_no_view(key, ref)
+            if not is_view:
+                self._check_no_view(key, log)
             form = form_of(log)
             schema = self.analyzer.schema(f"SELECT * FROM {relation}")
             self.sources[key] = Source(key, ref, fields_of(schema), is_view, unique, live, form)
         return self.sources[key]
 
-    def _check_no_view(self, key: str, ref: TableRef) -> None:
+    def _check_no_view(self, key: str, log: Log) -> None:
         """A view of this catalog by its own name only: else nobody would know that it is to be refreshed first, and
-        rows would be read that it does not show."""
-        view = self.catalog.view_at(ref)
+        rows would be read that it does not show. Another's is a table here, if it has no such rows."""
+        snapshot = log.snapshot()
+        if PROPERTY not in snapshot.properties:
+            return
+        view = self.catalog.view_at(log.ref)
         if view is not None:
             raise NameProblem(
                 f"{key} is the table of the materialized view {'.'.join(view)}", hint="Read it by its name."
+            )
+        if snapshot.shown is not None:
+            raise NameProblem(
+                f"{key} is the table of a materialized view, with rows that are not shown",
+                hint="Read the view by its name, in its own warehouse.",
             )
 
     def table(self, parts: tuple[str, ...]) -> SourceInfo | None:

@@ -24,9 +24,8 @@ NULL = -(2**63)
 MOST = 20_000_000
 """A relation of more rows than this is Spark's."""
 
-_COMPARED = re.compile(
-    r"tinyint|smallint|int|bigint|double|boolean|date|string|timestamp_ltz|timestamp_ntz|decimal\(.*\)"
-)
+_COMPARED = re.compile(r"tinyint|smallint|int|bigint|boolean|date|string|timestamp_ltz|timestamp_ntz|decimal\(.*\)")
+"""What is equal is the same: of DOUBLE there are two zeros."""
 _PAIR = 2
 _ROW = "__deltaic_row"
 
@@ -78,7 +77,7 @@ class Codes:
         """Values that have a code keep it."""
         if kind not in INTEGERS:
             there = [self.known[kind]] if kind in self.known else []
-            chunks = [chunk for column in columns for chunk in _one_zero(kind, column).chunks]
+            chunks = [chunk for column in columns for chunk in column.chunks]
             every = pa.chunked_array([*there, *chunks]) if there or chunks else pa.chunked_array([[]], pa.string())
             self.known[kind] = pc.drop_null(every.unique())
 
@@ -88,7 +87,7 @@ class Codes:
             if len(codes) and pc.any(pc.equal(codes, NULL)).as_py():
                 raise NotHere(f"the number {NULL}")
         else:
-            codes = pc.index_in(_one_zero(kind, column), value_set=self.known[kind]).cast(pa.int64())
+            codes = pc.index_in(column, value_set=self.known[kind]).cast(pa.int64())
         return pc.fill_null(codes, NULL)
 
     def encoded_new(self, kind: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -104,10 +103,6 @@ class Codes:
         missing = pc.equal(codes, NULL)
         found = pc.if_else(missing, pa.scalar(None, pa.int64()), codes)
         return found.cast(into) if kind in INTEGERS else self.known[kind].take(found).cast(into)
-
-
-def _one_zero(kind: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.add(column, 0.0) if kind == "double" else column
 
 
 class CodedRunner:
