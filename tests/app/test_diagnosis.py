@@ -125,7 +125,7 @@ def test_views() -> None:
         ViewFacts("default.v", {"a.t": 3, "a.u": None}, "LIMIT: looks at all rows", "Rank.", ("x",), "edited")
     )
     assert [(f.severity, f.do) for f in found] == [
-        (ERROR, "Make the table again, ALTER the view, or DROP it."),
+        (ERROR, "Make the table again, or repair it; or ALTER the view, or DROP it."),
         (NOTE, "Refresh it."),
         (WARNING, "deltaic check default.v says whether it is still right; its next refresh recomputes it."),
         (WARNING, "Rank."),

@@ -98,6 +98,7 @@ def test_recursion_is_kept_and_programs_may_change(wh: Warehouse) -> None:
     check(wh, reach(links(wh), set()))
 
 
+@pytest.mark.long
 def test_what_is_refused_leaves_nothing_behind(wh: Warehouse) -> None:
     fill(wh)
     wh.sql("CREATE MATERIALIZED VIEW taken AS SELECT s FROM link")

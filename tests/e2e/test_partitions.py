@@ -26,6 +26,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names", [("money",), pytest.param(("at", "clock", "ratio", "sure"), marks=pytest.mark.long)], ids=["one", "others"]
 )

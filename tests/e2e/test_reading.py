@@ -108,6 +108,7 @@ def test_settings_that_nobody_set_are_recorded_too(wh: Warehouse) -> None:
             assert session.sql("SELECT hour(ts) FROM e").first() == (hour,), here
 
 
+@pytest.mark.long
 def test_functions_of_the_grammar_and_joins_without_a_condition(wh: Warehouse) -> None:
     wh.script("""CREATE TABLE e (id INT NOT NULL, p INT NOT NULL, ts TIMESTAMP); CREATE TABLE n (id INT NOT NULL);
       INSERT INTO e VALUES (1, 1, TIMESTAMP'2024-06-01 02:00:00Z'), (2, 5, NULL); INSERT INTO n VALUES (5)""")
@@ -124,6 +125,7 @@ def test_functions_of_the_grammar_and_joins_without_a_condition(wh: Warehouse) -
         view.refresh()
 
 
+@pytest.mark.long
 def test_names_and_words_that_mean_something_else_inside(wh: Warehouse) -> None:
     """A struct's fields are called as the user's columns, though no made-up row passes the filter that would tell;
     LIKE ANY is no aggregate, exists() over an array no subquery, and `rows` may be a column."""

@@ -325,6 +325,7 @@ def test_columns_made_of_a_zero(wh: Warehouse) -> None:
     assert rows(wh, "SELECT t FROM v") == [("-0.0",)]
 
 
+@pytest.mark.long
 def test_paths_over_doubles(wh: Warehouse) -> None:
     wh.script(
         "CREATE TABLE d (a DOUBLE, b DOUBLE, w DOUBLE); INSERT INTO d VALUES (1, 2, 0.5), (2, 3, 0.25), (3, 0, 1)"
@@ -509,6 +510,7 @@ ODD_RULES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "names", [("joined",), pytest.param(tuple(ODD_RULES), marks=pytest.mark.long)], ids=["some", "all"]
 )

@@ -291,6 +291,7 @@ def test_sets_inside_views_through_a_history(wh: Warehouse, use_rs: bool, names:
         check_all(views)
 
 
+@pytest.mark.long
 def test_what_is_stored_of_sets_is_decided_when_a_view_is_made(wh: Warehouse) -> None:
     wh.script("CREATE TABLE a (x INT, y INT); CREATE TABLE b (w INT, z INT)")
     wh.sql("INSERT INTO a SELECT id, id % 100 FROM range(60000)")

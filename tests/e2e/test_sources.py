@@ -113,6 +113,7 @@ def test_a_temporary_view_is_no_source(wh: Warehouse) -> None:
         wh.sql("DROP VIEW s")
 
 
+@pytest.mark.long
 def test_commits_without_rows_are_no_work(wh: Warehouse, both: list[Kept]) -> None:
     wh.sql("INSERT INTO s VALUES (6, 6, 'f')")
     for view in both:
@@ -147,6 +148,7 @@ def test_a_table_without_a_feed_is_compared_by_files(wh: Warehouse) -> None:
     assert feed[0][1] == "false", "the feed is the user's to switch on"
 
 
+@pytest.mark.long
 @pytest.mark.local
 @pytest.mark.parametrize("layout", ["folders", pytest.param("one folder", marks=pytest.mark.long)])
 def test_files_whose_names_do_not_tell_them(wh: Warehouse, tmp_path: Path, layout: str) -> None:
@@ -170,6 +172,7 @@ def test_files_whose_names_do_not_tell_them(wh: Warehouse, tmp_path: Path, layou
         view.refresh()
 
 
+@pytest.mark.long
 def test_what_the_log_and_its_reader_do_not_tell(wh: Warehouse) -> None:
     """Partitions that are NULL, -0.0 beside 0.0, and the blanks of a CHAR that is one no more."""
     wh.script(
@@ -402,6 +405,7 @@ def test_a_common_time_that_is_vacuumed_meanwhile(wh: Warehouse, monkeypatch: py
         view.refresh("full")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("use_rs", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_days_that_the_feed_has_as_others(wh: Warehouse, use_rs: bool) -> None:
     """The Julian calendar left out ten days, and so do Java's old dates, through which a feed may come."""
